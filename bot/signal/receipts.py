@@ -284,7 +284,9 @@ class DeliveryReceipts:
         now_ms, others = self._now_ms(), self._others(attempt)
 
         def is_only_its_own(timestamp: int, people: set[str]) -> bool:
-            shared = any(one.may_have(timestamp, people, now_ms) for one in others)
+            # The clock may have been turned back while others are on their way.
+            at_ms = max(now_ms, timestamp)
+            shared = any(one.may_have(timestamp, people, at_ms) for one in others)
             return attempt.may_have(timestamp, people, now_ms) and (attempt.is_exact or not shared)
 
         return [at for at, people in self._confirmed.items() if is_only_its_own(at, people)]

@@ -114,6 +114,16 @@ async def test_a_receipt_proves_a_send_during_which_the_clock_was_turned_back() 
     assert await phone.receipts.wait_for_proof([failure.value.sending], 0.0) == sent_at
 
 
+async def test_a_receipt_may_be_for_a_request_during_which_the_clock_was_turned_back() -> None:
+    phone = Phone()
+    doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 1_000, row=1)
+    phone.receipts.add(doubt)
+    with phone.receipts.unnamed(CHAT):
+        phone.confirm(phone.now_ms + 500)
+        phone.now_ms -= 60 * A_MINUTE_MS
+        assert phone.receipts.proof(doubt) is None
+
+
 async def test_a_copy_that_may_be_in_two_chats_is_deleted_in_both() -> None:
     phone = Phone()
     private, in_team = (
