@@ -13,6 +13,7 @@ from bot.config.settings import Settings
 from tests.e2e.running_bot import World, running_bot, story, world
 from tests.e2e.test_approvals import notes, with_notes
 from tests.e2e.test_conversation import BEN
+from tests.e2e.traces import there
 from tests.fakes.brave import KEY, BraveApi, brave_api, error
 from tests.fakes.open_meteo import OpenMeteoServer, open_meteo, reply
 from tests.fakes.openai_server import script, text, tool_calls
@@ -210,6 +211,7 @@ async def test_a_page_that_was_read_long_ago_is_not_forgotten() -> None:
                 await here.asked(said)
             asked = await here.answer_to("I am ill.")
             assert "Nobody named it here" in asked.text
+            await there(here, str(asked.timestamp))
             assert await here.asked("no") == "I did not."
     shown = json.dumps(here.model.requests[-1]["messages"])
     assert "Untrusted content" not in shown
