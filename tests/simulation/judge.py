@@ -25,6 +25,8 @@ TOGETHER_SECONDS: Final = 30.0
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
 EDIT_MS: Final = 15_000
 """Timestamps closer to each other may both fit a send in doubt."""
+MOST_COPIES: Final = 3
+"""A message that no phone confirms is sent so often within a day."""
 WAITING: Final = frozenset({"ask", "plan"})
 """Work that waits for people, so that later messages may be answered first."""
 ASKING: Final = frozenset({"ask", "plan", "write", "schedule"})
@@ -187,6 +189,7 @@ def verdict(world: World, leftovers: Sequence[str]) -> list[str]:
     return [
         *missing(world),
         *_doubled(world),
+        *(() if world.evidence.kills else _too_many(world)),
         *_reordered(world),
         *_side_effects(world),
         *(line for line in _reminders(world) if not line.endswith("never came")),
@@ -208,16 +211,20 @@ def _alike(world: World) -> Iterator[tuple[Phone, list[Bubble]]]:
         for chat in phone.bubbles:
             groups: dict[str, list[Bubble]] = {}
             for bubble in phone.shown(chat):
-                names = [f"re {mark}" for mark in answered(bubble.text)]
-                if bubble.text.startswith("more mk"):
-                    names = [bubble.text[:40]]
-                if bubble.text.startswith(REMINDER):
-                    names = re.findall(r"\b(due mk\w+|re sc\w+)", bubble.text)
-                for name in names:
+                for name in _named(bubble):
                     groups.setdefault(name, []).append(bubble)
             for name, group in groups.items():
                 if len(group) > max(1, world.mind.reminders[name]):
                     yield phone, group
+
+
+def _named(bubble: Bubble) -> list[str]:
+    """Return names of what a message says, so that its copies have the same ones."""
+    if bubble.text.startswith("more mk"):
+        return [bubble.text[:40]]
+    if bubble.text.startswith(REMINDER):
+        return re.findall(r"\b(due mk\w+|re sc\w+)", bubble.text)
+    return [f"re {mark}" for mark in answered(bubble.text)]
 
 
 def _confirmed(world: World, group: Sequence[Bubble]) -> int:
@@ -230,6 +237,16 @@ def _confirmed(world: World, group: Sequence[Bubble]) -> int:
         )
         for bubble in group
     )
+
+
+def _too_many(world: World) -> Iterator[str]:
+    """Yield messages that were sent more often than the bot repeats a send in doubt."""
+    for phone in world.phones:
+        for chat in (one for one in phone.bubbles if _is_plain(world, one)):
+            names = (name for bubble in phone.bubbles[chat] for name in _named(bubble))
+            for name, times in Counter(names).items():
+                if times > max(MOST_COPIES, world.mind.reminders[name]):
+                    yield f"{phone.person.name} got {times} times: {name}"
 
 
 def _doubled(world: World) -> Iterator[str]:
@@ -360,8 +377,8 @@ def _still_shown(world: World) -> Iterator[str]:
             continue  # Signal refused an edit of the answer, or its deletion
         for phone in world.phones:
             for chat in phone.bubbles:
-                cleared = any(_commands(world, chat, "!clear"))
-                whole = is_deleted and not cleared  # `!clear` forgets which questions there were
+                ended = any(_commands(world, chat, "!clear", "!stop"))
+                whole = is_deleted and not ended  # these forget which answered questions there were
                 shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=whole))
                 if any(mark in one.text and _is_known(world, one) for one in shown):
                     yield f"{phone.person.name} still sees an answer to {mark}"

@@ -359,8 +359,8 @@ FAULTS: Final = (
         (
             Change(
                 "conversation_store/changes.py",
-                "self._now_ms(), with_answer=True)",
-                "self._now_ms(), with_answer=False)",
+                "turn_id, now_ms, with_answer=True)",
+                "turn_id, now_ms, with_answer=False)",
             ),
         ),
     ),
@@ -596,7 +596,13 @@ FAULTS: Final = (
     Fault(
         "copies without a limit",
         "A message that no phone confirms is sent again and again.",
-        (Change(OUTBOX, "MAX_COPIES: Final = 3\n", "MAX_COPIES: Final = 1_000\n"),),
+        (
+            Change(
+                OUTBOX,
+                "                if proven is None and part.attempts >= MAX_COPIES:\n",
+                "                if proven is None and part.attempts >= 1_000:\n",
+            ),
+        ),
         gap="A fourth copy needs a chat in which every send fails after its delivery.",
     ),
     Fault(
@@ -633,7 +639,7 @@ FAULTS: Final = (
         (
             Change(
                 RECEIPTS,
-                "            shared = any(one.may_have(timestamp, people, now_ms)"
+                "            shared = any(one.may_have(timestamp, people, at_ms)"
                 " for one in others)\n",
                 "            shared = False\n",
             ),
@@ -676,15 +682,10 @@ FAULTS: Final = (
         (
             Change(
                 OUTBOX,
-                "                removal = await self.store.doubts.remove_copy("
-                "attempt.row, attempt.chat, copy)\n",
-                "                kept = receipts._resent[attempt]\n"
-                "                removal = await self.store.doubts.remove_copy("
-                "attempt.row, attempt.chat, copy)\n"
-                "                also = await self.store.doubts.remove_copy("
-                "None, attempt.chat, kept)\n"
-                "                if also is not None:\n"
-                "                    queue(also)\n",
+                "                gone.append((row, attempt.chat, copy))\n",
+                "                gone.append((row, attempt.chat, copy))\n"
+                "                if (kept := receipts._resent.get(attempt)) is not None:\n"
+                "                    gone.append((None, attempt.chat, kept))\n",
             ),
         ),
         gap="A phone rarely confirms two copies in a chat without other changes.",
