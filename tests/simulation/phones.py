@@ -1,6 +1,5 @@
 """People's phones: what each shows, confirms and answers."""
 
-import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -102,8 +101,3 @@ class Phone:
     def delay(self) -> float:
         """Return the seconds until the phone has a delivery."""
         return self.rng.uniform(0.05, 0.4)
-
-
-async def confirm_after(seconds: float) -> None:
-    """Wait as long as a phone waits with its receipt."""
-    await asyncio.sleep(seconds)
