@@ -626,6 +626,11 @@ def _note(db: Session, doubt: Doubt) -> None:
     )
 
 
+def _possible(row: int | None, chat: str, since: int, now_ms: int) -> Doubt:
+    """Return a send that an earlier process may have begun; the clock may be back before `since`."""
+    return Doubt(row, ChatId.parse(chat), since, max(now_ms, since) + LATE_START_MS)
+
+
 def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
     """Return the first waiting part of each answer, without reactions and deletions.
 
@@ -641,8 +646,7 @@ def _first_waiting(db: Session, now_ms: int) -> list[Doubt]:
         " (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY chat, inbox_id)"
         " ORDER BY id"
     )
-    until = now_ms + LATE_START_MS
-    return [Doubt(row, ChatId.parse(chat), since, until) for row, chat, since in rows]
+    return [_possible(row, chat, since, now_ms) for row, chat, since in rows]
 
 
 def _withdrawn(db: Session, now_ms: int) -> list[Doubt]:
@@ -651,8 +655,7 @@ def _withdrawn(db: Session, now_ms: int) -> list[Doubt]:
         f"SELECT id, chat, created_at FROM outbox WHERE {WITHDRAWN} AND created_at >= ?",
         now_ms - KEPT_MS,
     )
-    until = now_ms + LATE_START_MS
-    return [Doubt(row, ChatId.parse(chat), since, until) for row, chat, since in rows]
+    return [_possible(row, chat, since, now_ms) for row, chat, since in rows]
 
 
 def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
@@ -662,8 +665,7 @@ def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
         " WHERE (is_reaction OR kind = 'removal') AND (state = 'waiting' OR created_at >= ?)",
         earliest,
     )
-    until = now_ms + LATE_START_MS
-    return [Doubt(None, ChatId.parse(chat), since, until) for chat, since in rows]
+    return [_possible(None, chat, since, now_ms) for chat, since in rows]
 
 
 def _running_turns(db: Session, now_ms: int) -> list[Doubt]:

@@ -185,7 +185,7 @@ class Doubts:
     def _settle_row(self, row: int, timestamp: int, *, is_edit: bool, by_receipt: bool) -> None:
         receipts = self.messenger.receipts
         attempts = self._of_waiting.pop(row, [])
-        fitting = [one for one in attempts if one.may_have(timestamp, (), timestamp)]
+        fitting = [one for one in attempts if one.may_have(timestamp, ())]
         if by_receipt and fitting:  # the store settles the same one
             settled = max(fitting, key=lambda one: one.since)
             attempts.remove(settled)

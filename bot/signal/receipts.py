@@ -102,10 +102,10 @@ class Attempt:
         """Whether an error named its timestamp."""
         return self.until == self.since + 1
 
-    def may_have(self, timestamp: int, people: Iterable[str], now_ms: int) -> bool:
+    def may_have(self, timestamp: int, people: Iterable[str]) -> bool:
         """Whether the send may have this timestamp, which these people's phones confirmed."""
-        until = now_ms + CLOCK_SKEW_MS if self.until is None else self.until
-        in_time = self.since <= timestamp < until
+        # While it is on its way, the clock may be turned back, so the time of day ends nothing.
+        in_time = self.since <= timestamp and (self.until is None or timestamp < self.until)
         return in_time and (self.people is None or self.people.issuperset(people))
 
 
@@ -153,8 +153,9 @@ class DeliveryReceipts:
             seen.add(person)
             self.news.set()
             return is_new
-        now_ms = self._now_ms()
-        fitting = [one for one in theirs if one.may_have(timestamp, (person,), now_ms)]
+        is_of_future = timestamp >= self._now_ms() + CLOCK_SKEW_MS
+        fitting = [one for one in theirs if one.may_have(timestamp, (person,))]
+        fitting = [one for one in fitting if one.until is not None or not is_of_future]
         people = self._confirmed.get(timestamp, set())
         if timestamp in self._known:  # the store may not have noted yet that it was sent again
             self._known[timestamp].add(person)
@@ -242,9 +243,9 @@ class DeliveryReceipts:
         """
         self._forget_old()
         await self._sort_out_known()
-        found, now_ms = [], self._now_ms()
+        found = []
         for timestamp, people in self._confirmed.items():
-            fitting = [one for one in self._attempts if one.may_have(timestamp, people, now_ms)]
+            fitting = [one for one in self._attempts if one.may_have(timestamp, people)]
             fitting = [one for one in fitting if one.is_exact] or fitting
             sends = [one for one in fitting if one.is_message and not one.is_done]
             if sends and all(self._stands(one, people, len(sends)) for one in sends):
@@ -281,13 +282,11 @@ class DeliveryReceipts:
         """Return the confirmed timestamps that only this send can have."""
         if attempt.people is None and not attempt.is_exact:
             return []
-        now_ms, others = self._now_ms(), self._others(attempt)
+        others = self._others(attempt)
 
         def is_only_its_own(timestamp: int, people: set[str]) -> bool:
-            # The clock may have been turned back while others are on their way.
-            at_ms = max(now_ms, timestamp)
-            shared = any(one.may_have(timestamp, people, at_ms) for one in others)
-            return attempt.may_have(timestamp, people, now_ms) and (attempt.is_exact or not shared)
+            shared = any(one.may_have(timestamp, people) for one in others)
+            return attempt.may_have(timestamp, people) and (attempt.is_exact or not shared)
 
         return [at for at, people in self._confirmed.items() if is_only_its_own(at, people)]
 
@@ -371,7 +370,7 @@ class DeliveryReceipts:
 
         try:
             yield attempt
-            attempt.until, attempt.is_done = self._now_ms() + 1, True
+            attempt.until, attempt.is_done = latest_ms() + 1, True
         except SignalTimeout as error:
             if error.timestamp is not None:
                 attempt.since, attempt.until = error.timestamp, error.timestamp + 1

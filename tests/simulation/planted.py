@@ -639,8 +639,7 @@ FAULTS: Final = (
         (
             Change(
                 RECEIPTS,
-                "            shared = any(one.may_have(timestamp, people, at_ms)"
-                " for one in others)\n",
+                "            shared = any(one.may_have(timestamp, people) for one in others)\n",
                 "            shared = False\n",
             ),
         ),

@@ -569,3 +569,13 @@ async def test_a_receipt_settles_the_latest_of_several_sends(bot: Bot) -> None:
         await life.happened()
     assert [at for _, at in bot.signal.deleted] == [START_MS + 5]
     assert bot.signal.sent == []
+
+
+async def test_a_receipt_proves_an_answer_after_the_clock_was_turned_back(bot: Bot) -> None:
+    await leave(bot, "hello")
+    bot.now_ms -= 600_000
+    async with bot.life() as life:
+        life.confirm(START_MS + 5)
+        await life.settled()
+    assert bot.signal.sent == []
+    assert bot.timestamps() == [START_MS + 5]

@@ -124,6 +124,19 @@ async def test_a_receipt_may_be_for_a_request_during_which_the_clock_was_turned_
         assert phone.receipts.proof(doubt) is None
 
 
+async def test_no_copy_is_deleted_that_may_be_a_message_on_its_way() -> None:
+    phone = Phone()
+    doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 10_000, row=1)
+    phone.receipts.add(doubt)
+    phone.receipts.sent_again(doubt, phone.now_ms + 500, is_edit=False)
+    phone.confirm(phone.now_ms + 500)
+    phone.now_ms += 5_000
+    with phone.receipts.unnamed(CHAT, is_message=True):
+        phone.confirm(phone.now_ms)
+        phone.now_ms -= 60 * A_MINUTE_MS  # the clock is turned back
+        assert await phone.receipts.copies() == []
+
+
 async def test_a_copy_that_may_be_in_two_chats_is_deleted_in_both() -> None:
     phone = Phone()
     private, in_team = (
