@@ -36,7 +36,7 @@ from bot.chat.joining import (
 )
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
-from bot.chat.replies import Replies
+from bot.chat.replies import BUG, UNSEEN, Replies
 from bot.chat.turn import Turn
 from bot.chat.upkeep import FileCleanup
 from bot.commands.base import ChatTurns, Reply
@@ -62,13 +62,6 @@ EDIT_ANSWERED_MS: Final = 600_000
 
 QUOTE_CHARACTERS: Final = 200
 """Length of the quoted text in an answer."""
-
-BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
-
-UNSEEN: Final = (
-    "With your message I deleted an answer that nobody had seen yet. It also answered other"
-    " messages: please send those again."
-)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -237,8 +230,7 @@ class Chat:
                 quote = _quote_of(pieces[-1])
                 return await chats.conversation.finish(pieces, result, quote=quote, retry=retry)
             except TurnStopped:
-                await chats.store.changes.stop([piece.id for piece in pieces])
-                await self._send_removals()
+                await self._end_unanswered(piece.id for piece in pieces)
                 metrics.TURNS.labels("stopped").inc()
                 self._clean(pieces)
                 return ()
@@ -309,8 +301,7 @@ class Chat:
             stopped = len(turn.pieces)
         self._clean(dropped)
         await self._close(waited)
-        await self.chats.store.changes.stop([accepted.id for accepted in dropped])
-        await self._send_removals()
+        await self._end_unanswered(accepted.id for accepted in dropped)
         return len(waited) + len(dropped) + stopped
 
     async def clear(self) -> int:
@@ -318,7 +309,6 @@ class Chat:
         waited = list(self.suspended)
         self.end(waited)
         await self._close(waited)
-        await self._send_removals()
         return len(waited) + await self.chats.store.turns.clear(self.id)
 
     def end(self, turn_ids: Iterable[int]) -> None:
@@ -332,7 +322,12 @@ class Chat:
         for turn_id in turn_ids:
             if (accepted := await self.chats.store.questions.suspended_turn(turn_id)) is not None:
                 self._clean([accepted])
-        await self.chats.store.changes.stop(turn_ids)
+        await self._end_unanswered(turn_ids)
+
+    async def _end_unanswered(self, rows: Iterable[int]) -> None:
+        """End messages without an answer, and delete their open questions for everyone."""
+        await self.chats.store.changes.stop([*rows])
+        await self._send_removals()
 
     async def _take_suspended(self, turn_id: int) -> AcceptedMessage | None:
         """End a suspended turn and return its messages; None if it does not wait."""
@@ -490,10 +485,7 @@ class Chat:
             self.queue.replace(pieces[0].id, _joined_into_one(left))
 
     async def _send_removals(self) -> None:
-        """Queue the deletions for everyone that a change has stored.
-
-        Some may be in the queue already: the outbox sends each once.
-        """
+        """Queue the deletions for everyone that a change has stored; the outbox sends each once."""
         for removal in await self.chats.store.outbox.removals(self.id):
             self.chats.notices.queue(removal)
 

@@ -22,8 +22,14 @@ from conversation_store.models import AcceptedMessage, ReceivedMessage
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
 
 NO_WORDS: Final = "Yes? Write what you want to know in the same message."
+BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
 DISAPPEARED: Final = (
     "Your message disappeared before I could answer it. Please send it again if you still need it."
+)
+
+UNSEEN: Final = (
+    "With your message I deleted an answer that nobody had seen yet. It also answered other"
+    " messages: please send those again."
 )
 
 

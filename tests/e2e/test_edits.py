@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.chat.chat import UNSEEN
+from bot.chat.replies import UNSEEN
 from bot.signal.events import Person
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of, gone
