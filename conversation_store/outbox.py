@@ -627,7 +627,7 @@ def _note(db: Session, doubt: Doubt) -> None:
 
 
 def _possible(row: int | None, chat: str, since: int, now_ms: int) -> Doubt:
-    """Return a send that an earlier process may have begun; the clock may be back before `since`."""
+    """Return a send that an earlier process may have begun; the clock may have been turned back."""
     return Doubt(row, ChatId.parse(chat), since, max(now_ms, since) + LATE_START_MS)
 
 

@@ -321,8 +321,10 @@ class DeliveryReceipts:
         return found
 
     async def _sort_out_known(self) -> None:
-        if self._confirmed:  # otherwise the store would search all messages for nothing
-            for timestamp in await self.known([*self._confirmed]):
+        asked = set[int]()
+        while fresh := [timestamp for timestamp in self._confirmed if timestamp not in asked]:
+            asked.update(fresh)  # further receipts may come while the store looks
+            for timestamp in await self.known(fresh):
                 self.know(timestamp)
 
     # Sends on their way

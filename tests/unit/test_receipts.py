@@ -1,6 +1,7 @@
 """Receipts and the clock; other tests of receipts are in tests/contract/test_messenger.py."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -122,6 +123,21 @@ async def test_a_receipt_may_be_for_a_request_during_which_the_clock_was_turned_
         phone.confirm(phone.now_ms + 500)
         phone.now_ms -= 60 * A_MINUTE_MS
         assert phone.receipts.proof(doubt) is None
+
+
+async def test_receipts_that_come_while_the_store_looks_are_looked_up_as_well() -> None:
+    phone = Phone()
+    doubt = Attempt(CHAT, phone.now_ms, phone.now_ms + 100, row=1)
+    phone.receipts.add(doubt)
+    stored = [phone.now_ms + 1, phone.now_ms + 2]
+
+    async def known(timestamps: Sequence[int]) -> list[int]:
+        phone.confirm(stored[1])
+        return [timestamp for timestamp in timestamps if timestamp in stored]
+
+    phone.receipts.known = known
+    phone.confirm(stored[0])
+    assert await phone.receipts.wait_for_proof([doubt], 0.0) is None
 
 
 async def test_no_copy_is_deleted_that_may_be_a_message_on_its_way() -> None:
