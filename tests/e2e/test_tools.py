@@ -151,7 +151,7 @@ async def test_page_that_asks_for_a_side_effect_causes_a_question_at_most() -> N
         async with running_bot(with_notes(here, tools=search)):
             asked = await here.answer_to("Search for night trains")
             assert asked.text.startswith("❓ Run notes_write?")
-            assert await here.asked("no") == "I did not."
+            assert await here.reacted("👎", asked.timestamp) == "I did not."
         assert notes(here) == ""
 
 
