@@ -581,7 +581,7 @@ class OutgoingMessage:
     Attributes:
         replaces: Signal's timestamp of the message that it edits. With an empty text and no files,
             it deletes that message for everyone.
-        urgent: it does not wait for other work of its chat; only set by `unfinished`, `removals`.
+        urgent: it does not wait for other work of its chat.
         is_reaction: the text is an emoji for the message that the quote names.
         unmade: the source of a file that is to be made before it is sent.
     """

@@ -505,6 +505,7 @@ class Doubt:
         is_edit: the message replaces an earlier one.
         is_given_up: the bot sends the message no more; a receipt may still settle it.
         is_withdrawn: the message was deleted; if it has arrived, it is deleted for everyone.
+        asking: the running turn whose question it is.
     """
 
     row: int | None
@@ -515,6 +516,7 @@ class Doubt:
     is_edit: bool = False
     is_given_up: bool = False
     is_withdrawn: bool = False
+    asking: int | None = None
 
 
 class DoubtStore(Aggregate):
@@ -548,7 +550,7 @@ class DoubtStore(Aggregate):
             ELSEWHERE,
         )
         doubts = (Doubt(row, ChatId.parse(chat), *rest) for row, chat, *rest in sends)
-        return tuple(doubts), tuple(confirmed)
+        return (*doubts, *_unasked(db, now_ms)), tuple(confirmed)
 
     @reads_aside
     def known(self, db: Session, timestamps: Sequence[int]) -> frozenset[int]:
@@ -584,7 +586,7 @@ class DoubtStore(Aggregate):
     def remove_copy(
         self, db: Session, part: int | None, chat: ChatId, copy: int
     ) -> OutgoingMessage | None:
-        """Store the deletion of a second copy, and return it to be sent.
+        """Store the deletion of a second copy, and return it to be sent at once.
 
         People see only one of two equal edits. Phones ignore edits of a version that was replaced,
         so for an edit the row takes the earlier timestamp, and nothing is deleted.
@@ -598,7 +600,7 @@ class DoubtStore(Aggregate):
             sql = "UPDATE outbox SET signal_timestamp = min(signal_timestamp, ?) WHERE id = ?"
             db.run(sql, copy, part)
             return None
-        return removal(db, chat, copy, self._now_ms())
+        return replace(removal(db, chat, copy, self._now_ms()), urgent=True)
 
 
 def purge(db: Session, now_ms: int) -> None:
@@ -666,6 +668,19 @@ def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
         earliest,
     )
     return [_possible(None, chat, since, now_ms) for chat, since in rows]
+
+
+def _unasked(db: Session, now_ms: int) -> list[Doubt]:
+    """Return the questions of running turns that an earlier process may have sent."""
+    rows = db.run(
+        "SELECT DISTINCT turn_id, questions.chat, started_at"
+        " FROM questions JOIN turns ON turns.id = turn_id"
+        " WHERE questions.state = 'open' AND signal_timestamp IS NULL"
+    )
+    return [
+        replace(_possible(None, chat, since, now_ms), asking=turn_id)
+        for turn_id, chat, since in rows
+    ]
 
 
 def _running_turns(db: Session, now_ms: int) -> list[Doubt]:

@@ -18,6 +18,7 @@ from conversation_store.store import open_store
 from tests.e2e.running_bot import WAIT_SECONDS, World, killed_bot, running_bot, story, world
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, there
+from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
 from tools.base import Decision
@@ -317,6 +318,26 @@ async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None
             assert (await here.answer()).text == "Done."
         assert notes(here) == "buy milk\n"
     assert len([sent for sent in here.answers() if sent.startswith("❓")]) == 1
+
+
+async def test_a_question_that_was_sent_before_a_crash_does_not_stay_beside_its_copy() -> None:
+    async def lose_reply(_: Sent) -> None:
+        raise LostReply
+
+    async with world(script(tool_calls(WRITE), text("Done."))) as here:
+        settings = with_notes(here)
+        here.signal.on_send = lose_reply
+        async with killed_bot(settings):
+            await here.signal.say("note: buy milk")
+            lost = await here.answer()
+        here.signal.on_send = None
+        async with running_bot(settings):
+            asked = await question(here)
+            for timestamp in (lost.timestamp, asked.timestamp):
+                await here.signal.deliver_receipt(timestamp)
+            await here.signal.until(lambda: bool(here.signal.deleted))
+            assert await here.reacted("👍", asked.timestamp) == "Done."
+    assert [timestamp for _, timestamp in here.signal.deleted] == [lost.timestamp]
 
 
 async def test_a_page_cannot_make_the_bot_write_without_a_persons_yes() -> None:
