@@ -1,5 +1,6 @@
 """Begin turns, let the loop find their answers, and store the answers."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -154,7 +155,7 @@ class ChatHandler:
         self.running[turn.id] = turn
         try:
             with noting(partial(note_outgoing, self.store, turn.id)):
-                is_answered = await self._is_answered(turn)
+                is_answered = await self._is_answered(turn, running)
                 if turn.status == "answered" and not turn.reaction:
                     turn.to_make = picture_for(turn.answer, turn.shown)
                     if turn.to_make is None and self.voice is not None:
@@ -177,13 +178,23 @@ class ChatHandler:
             if turn.chat == chat:
                 await self._read_past(turn)
 
-    async def _is_answered(self, turn: Turn) -> bool:
-        """Find the answer of a turn; False if it waits for people."""
+    async def _ask(self, turn: Turn, running: RunningTurn) -> str | None:
+        """Return the answer, None if it waits for people; show the progress meanwhile."""
         try:
             async with turn.progress.running():
                 answer = await self.loop.run(turn)
                 if answer is None:
                     turn.progress.keep_last_edit()
+                return answer
+        except asyncio.CancelledError:
+            if running.is_stopped:
+                await turn.progress.show_stopped()
+            raise
+
+    async def _is_answered(self, turn: Turn, running: RunningTurn) -> bool:
+        """Find the answer of a turn; False if it waits for people."""
+        try:
+            answer = await self._ask(turn, running)
         except LlmError as error:
             log.warning("turn.failed", error=type(error).__name__, turn=turn.id)
             await self._fail(turn, self.words_for(error, turn.route.model))

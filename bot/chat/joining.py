@@ -236,6 +236,11 @@ class RunningTurn:
         self._interrupt(TurnChanged)
         return True
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `!stop` ends or has ended the turn."""
+        return self._interruption is TurnStopped
+
     async def stop(self) -> bool:
         """Stop the turn; return False if its answer was complete before."""
         self._interrupt(TurnStopped)
@@ -246,7 +251,7 @@ class RunningTurn:
         except TimeoutError:
             log.warning("turn.slow_to_stop", turn=self.pieces[0].id)
             return True
-        return self._interruption is TurnStopped
+        return self.is_stopped
 
     # Messages that join
 

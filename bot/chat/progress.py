@@ -125,6 +125,11 @@ class ToolSigns:
             self.show(name)
             self.finished(name, ok=ok)
 
+    def stop(self) -> None:
+        """Note that the calls that still ran were stopped."""
+        for name in [*self._running.elements()]:
+            self.finished(name, ok=False)
+
     def ended(self, *, ok: bool) -> None:
         """Note that the helper has ended."""
         self._sign = "↳ ✓" if ok else "↳ ✗"
@@ -222,6 +227,13 @@ class Progress:
                 showing[0].cancel()
         if failure is not None:
             raise failure
+
+    async def show_stopped(self) -> None:
+        """Show that no tool runs any more: `!stop` has ended the turn."""
+        self.tools.stop()
+        self._waits_after = None
+        if self.timestamp is not None and self.edits < MAX_EDITS and self._text():
+            await self._show()
 
     async def _something_to_show(self) -> None:
         """Wait until something has changed, an edit is allowed, or a tool has run for long."""

@@ -310,6 +310,7 @@ async def test_stop_ends_helpers_with_their_turn() -> None:
         await here.signal.say("work")
         await minds.until(helpers=3)
         assert "Stopped" in await here.asked("!stop")
+        assert here.shown().splitlines()[0] == "🔧 Using delegate ✗"
         assert not rows_with(here, SECRET)
         used = await here.asked("!usage")
         assert int(used.partition("Today: ")[2].split()[0].replace(",", "")) > 36
