@@ -22,6 +22,10 @@ HEALED_SECONDS: Final = 5.0
 TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
 
+_CALL: Final = re.compile(r"\bmk\w+:\d+")
+_RUNNING: Final = re.compile(PROGRESS + " Using .*…")
+ORDERLY: Final = frozenset({"says", "edits", "deletes", "commands", "reacts", "confirms"})
+"""Events after which the bot's edits arrive."""
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
 EDIT_MS: Final = 15_000
 """Timestamps closer to each other may both fit a send in doubt."""
@@ -192,10 +196,15 @@ def verdict(world: World, leftovers: Sequence[str]) -> list[str]:
         *_too_many(world),
         *_reordered(world),
         *_side_effects(world),
+        *_after_stops(world),
+        *_asked_twice(world),
+        *_left_progress(world),
+        *(f"the model was told differently about {line}" for line in world.mind.retold),
         *(line for line in _reminders(world) if not line.endswith("never came")),
         *_remains(world),
         *_still_shown(world),
         *_exits(world),
+        *(f"the log shows a bug: {line[-300:]}" for line in world.log if '"exception"' in line),
         *leftovers,
     ]
 
@@ -295,6 +304,43 @@ def _side_effects(world: World) -> Iterator[str]:
         said = [yes for one, yes, _ in world.evidence.answers if one == call]
         if True not in said:
             yield f"the side effect {call} happened without a yes"
+
+
+def _after_stops(world: World) -> Iterator[str]:
+    """Yield side effects for messages that a `!stop` of the same person had ended."""
+    for stop in world.evidence.commands:
+        if stop.text != "!stop" or may_be_lost(world, stop.timestamp):
+            continue
+        since = _certain_at(world, stop.timestamp) + STORED_SECONDS
+        since += _ill_after(world, since)
+        for said in world.evidence.said:
+            earlier = (said.who, said.chat) == (stop.who, stop.chat) and said.at < stop.at - 1
+            for call, at in world.evidence.done:
+                if earlier and at > since and call.partition(":")[0] == said.marks[0]:
+                    yield f"the side effect {call} happened after a !stop"
+
+
+def _asked_twice(world: World) -> Iterator[str]:
+    for phone in world.phones:
+        for chat in phone.bubbles:
+            groups: dict[str, list[Bubble]] = {}
+            for bubble in phone.shown(chat):
+                for call in _CALL.findall(bubble.texts[0][1]):
+                    groups.setdefault(call, []).append(bubble)
+            for call, group in groups.items():
+                if _confirmed(world, group) > 1:
+                    yield f"{phone.person.name} sees {len(group)} questions about {call}"
+
+
+def _left_progress(world: World) -> Iterator[str]:
+    """Yield progress that still says that a tool is running."""
+    if not all(event.kind in ORDERLY for event in world.plan.events):
+        return
+    for phone in world.phones:
+        for chat in phone.bubbles:
+            for bubble in phone.shown(chat):
+                if _RUNNING.match(bubble.text):
+                    yield f"{phone.person.name} still sees {bubble.text!r}"
 
 
 def _reminders(world: World) -> Iterator[str]:

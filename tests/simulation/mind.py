@@ -68,6 +68,8 @@ class Mind:
         moods: fates of the next requests; afterwards all is well.
         asked: every request.
         reminders: how often the model has set each reminder, by its first line.
+        results: what it was told first about each of its calls, by the id of the call.
+        retold: calls about which it was told something else later.
     """
 
     now: Callable[[], float]
@@ -75,12 +77,15 @@ class Mind:
     moods: deque[Mood] = field(default_factory=deque)
     asked: list[Asked] = field(default_factory=list)
     reminders: Counter[str] = field(default_factory=Counter)
+    results: dict[str, str] = field(default_factory=dict)
+    retold: list[str] = field(default_factory=list)
     setting: dict[str, bool] = field(default_factory=dict)
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     async def __call__(self, request: Request, writer: asyncio.StreamWriter) -> None:
         words = json.dumps(request.body["messages"], ensure_ascii=False)
         self.asked.append(Asked(self.now(), words))
+        self._compare(request.body["messages"])
         mood = self.moods.popleft() if self.moods else None
         match mood:
             case Mood.HANGS_UP:
@@ -102,6 +107,14 @@ class Mind:
             case _:
                 pause = 1.5 if mood is Mood.SLOW or "# slow" in words[-200:] else 0.01
                 await self._answer(request, writer, pause)
+
+    def _compare(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Note each call whose result differs from that of an earlier request."""
+        for message in messages:
+            if message["role"] == "tool":
+                call, result = message["tool_call_id"], words_of(message["content"])
+                if (first := self.results.setdefault(call, result)) != result:
+                    self.retold.append(f"{call}: first {first[:60]!r}, then {result[:60]!r}")
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter, pause: float) -> None:
         await asyncio.sleep(0.05)
