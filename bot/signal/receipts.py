@@ -80,6 +80,7 @@ class Attempt:
         is_message: it is not a reaction, a deletion or the end of a poll, of which no copy stays.
         is_unwanted: nobody misses its message; if it has arrived, it is deleted for everyone.
         news: set when a receipt may settle it.
+        begun_ms: when it was begun, in ms; `began` is the same by the monotonic clock.
     """
 
     chat: ChatId
@@ -92,6 +93,8 @@ class Attempt:
     is_message: bool = True
     is_unwanted: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    begun_ms: int = 0
+    began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if not self.chat.is_group and not self.chat.value.startswith("+"):
@@ -153,9 +156,9 @@ class DeliveryReceipts:
             seen.add(person)
             self.news.set()
             return is_new
-        is_of_future = timestamp >= self._now_ms() + CLOCK_SKEW_MS
         fitting = [one for one in theirs if one.may_have(timestamp, (person,))]
-        fitting = [one for one in fitting if one.until is not None or not is_of_future]
+        earliest = timestamp - CLOCK_SKEW_MS  # otherwise it is of the future
+        fitting = [one for one in fitting if earliest < (one.until or self._latest_ms(one))]
         people = self._confirmed.get(timestamp, set())
         if timestamp in self._known:  # the store may not have noted yet that it was sent again
             self._known[timestamp].add(person)
@@ -248,6 +251,8 @@ class DeliveryReceipts:
             fitting = [one for one in self._attempts if one.may_have(timestamp, people)]
             fitting = [one for one in fitting if one.is_exact] or fitting
             sends = [one for one in fitting if one.is_message and not one.is_done]
+            if any(one.until is None for one in fitting):
+                continue  # the reply may name it soon
             if sends and all(self._stands(one, people, len(sends)) for one in sends):
                 first_of_each_chat = {one.chat: one for one in reversed(sends)}
                 found += [(one, timestamp) for one in first_of_each_chat.values()]
@@ -363,21 +368,17 @@ class DeliveryReceipts:
         # Phones may confirm sends of an earlier process late. The clock may have been turned back.
         now_ms = self._now_ms()
         since = max(min(self._started_ms, now_ms), now_ms - CLOCK_SKEW_MS)
-        attempt, began = Attempt(chat, since, is_message=is_message), time.monotonic()
+        attempt = Attempt(chat, since, is_message=is_message, begun_ms=now_ms)
         self.add(attempt)
-
-        def latest_ms() -> int:
-            """Return the time by the clock as it is now, or as it was before it was turned back."""
-            return max(self._now_ms(), now_ms + int((time.monotonic() - began) * 1_000))
 
         try:
             yield attempt
-            attempt.until, attempt.is_done = latest_ms() + 1, True
+            attempt.until, attempt.is_done = self._latest_ms(attempt) + 1, True
         except SignalTimeout as error:
             if error.timestamp is not None:
                 attempt.since, attempt.until = error.timestamp, error.timestamp + 1
             elif error.answered:
-                attempt.until = latest_ms() + AHEAD_MS
+                attempt.until = self._latest_ms(attempt) + AHEAD_MS
             error.sending = attempt
             raise
         except SignalError:
@@ -385,7 +386,12 @@ class DeliveryReceipts:
             raise
         finally:
             if attempt.until is None:
-                attempt.until = latest_ms() + LATE_START_MS
+                attempt.until = self._latest_ms(attempt) + LATE_START_MS
+
+    def _latest_ms(self, attempt: Attempt) -> int:
+        """Return the time by the clock as it is now, or as it was before it was turned back."""
+        passed_ms = int((time.monotonic() - attempt.began) * 1_000)
+        return max(self._now_ms(), attempt.begun_ms + passed_ms)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1_000)

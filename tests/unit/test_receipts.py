@@ -101,17 +101,23 @@ async def test_a_receipt_between_the_reply_and_its_note_still_names_the_copy() -
     assert await phone.receipts.copies() == [(doubt, copy)]
 
 
-async def test_a_receipt_proves_a_send_during_which_the_clock_was_turned_back() -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_receipt_proves_a_send_during_which_the_clock_was_turned_back(
+    is_early: bool,
+) -> None:
     phone = Phone()
     sent_at = phone.now_ms
 
     async def send() -> int:
         phone.now_ms -= 60 * A_MINUTE_MS
+        if is_early:
+            phone.confirm(sent_at)
         raise SignalTimeout("lost")
 
     with pytest.raises(SignalTimeout) as failure:
         await phone.receipts.settle(CHAT, send())
-    phone.confirm(sent_at)
+    if not is_early:
+        phone.confirm(sent_at)
     assert await phone.receipts.wait_for_proof([failure.value.sending], 0.0) == sent_at
 
 
