@@ -498,14 +498,14 @@ class Doubt:
     """A send with an unknown result.
 
     Attributes:
-        row: its message in the outbox; None for other messages, such as those of a running turn.
+        row: its message in the outbox; None for progress and questions.
         since: the earliest timestamp that it can have.
         until: its timestamp is earlier than this.
         timestamp: Signal's timestamp of the later send of the same message.
         is_edit: the message replaces an earlier one.
         is_given_up: the bot sends the message no more; a receipt may still settle it.
         is_withdrawn: the message was deleted; if it has arrived, it is deleted for everyone.
-        asking: the running turn whose question it is.
+        is_change: it is a reaction or a deletion, of which no copy stays.
     """
 
     row: int | None
@@ -516,7 +516,7 @@ class Doubt:
     is_edit: bool = False
     is_given_up: bool = False
     is_withdrawn: bool = False
-    asking: int | None = None
+    is_change: bool = False
 
 
 class DoubtStore(Aggregate):
@@ -531,12 +531,8 @@ class DoubtStore(Aggregate):
         """
         now_ms = self._now_ms()
         waiting = _first_waiting(db, now_ms) + _withdrawn(db, now_ms)
-        for doubt in waiting:
+        for doubt in waiting + _running_turns(db, now_ms):
             _note(db, doubt)
-        earliest = db.value("SELECT min(since) FROM doubts WHERE outbox_id IS NOT NULL")
-        if earliest is not None:
-            for doubt in _unnamed(db, earliest, now_ms) + _running_turns(db, now_ms):
-                _note(db, doubt)
         sends = db.run(
             "SELECT outbox_id, doubts.chat, since, until,"
             " iif(state = 'sent', signal_timestamp, NULL), replaces NOT NULL,"
@@ -550,7 +546,7 @@ class DoubtStore(Aggregate):
             ELSEWHERE,
         )
         doubts = (Doubt(row, ChatId.parse(chat), *rest) for row, chat, *rest in sends)
-        return (*doubts, *_unasked(db, now_ms)), tuple(confirmed)
+        return (*doubts, *_changes(db, now_ms)), tuple(confirmed)
 
     @reads_aside
     def known(self, db: Session, timestamps: Sequence[int]) -> frozenset[int]:
@@ -592,7 +588,7 @@ class DoubtStore(Aggregate):
         so for an edit the row takes the earlier timestamp, and nothing is deleted.
 
         Args:
-            part: the message's row in the outbox; None for a question.
+            part: the message's row in the outbox; None for progress or a question.
             copy: Signal's timestamp of the copy.
         """
         db.run("INSERT OR IGNORE INTO confirmations VALUES (?, ?)", copy, ELSEWHERE)
@@ -660,27 +656,15 @@ def _withdrawn(db: Session, now_ms: int) -> list[Doubt]:
     return [_possible(row, chat, since, now_ms) for row, chat, since in rows]
 
 
-def _unnamed(db: Session, earliest: int, now_ms: int) -> list[Doubt]:
+def _changes(db: Session, now_ms: int) -> list[Doubt]:
     """Return reactions, and deletions of the bot's messages: their own timestamps are unknown."""
+    earliest = db.value("SELECT min(since) FROM doubts")
     rows = db.run(
         "SELECT chat, created_at FROM outbox"
         " WHERE (is_reaction OR kind = 'removal') AND (state = 'waiting' OR created_at >= ?)",
         earliest,
     )
-    return [_possible(None, chat, since, now_ms) for chat, since in rows]
-
-
-def _unasked(db: Session, now_ms: int) -> list[Doubt]:
-    """Return the questions of running turns that an earlier process may have sent."""
-    rows = db.run(
-        "SELECT DISTINCT turn_id, questions.chat, started_at"
-        " FROM questions JOIN turns ON turns.id = turn_id"
-        " WHERE questions.state = 'open' AND signal_timestamp IS NULL"
-    )
-    return [
-        replace(_possible(None, chat, since, now_ms), asking=turn_id)
-        for turn_id, chat, since in rows
-    ]
+    return [replace(_possible(None, chat, since, now_ms), is_change=True) for chat, since in rows]
 
 
 def _running_turns(db: Session, now_ms: int) -> list[Doubt]:

@@ -199,7 +199,6 @@ class Questions:
 
     def forget_turn(self, chat: ChatId, turn_id: int) -> None:
         """Forget the questions of a turn."""
-        self.channel.asks_no_more(turn_id)
         for question in tuple(self._of_chats.get(chat, ())):
             if question.stored.turn_id == turn_id:
                 self._forget(question)
@@ -335,7 +334,6 @@ class Questions:
                     send = partial(self.channel.send, stored.chat, one.text, styles=one.styles)
                     sent = await self._send(partial(send, attachments=one.attachments))
                     timestamps.append(sent)
-            self.channel.asked(stored.turn_id, timestamps[-1])
             question = await self._asked(stored, timestamps, is_poll=is_poll)
         except (SignalRejected, SignalTimeout, TimeoutError, asyncio.CancelledError) as error:
             # Nobody waits for an answer: a part was refused, or the turn has ended.

@@ -93,11 +93,10 @@ class Doubts:
     _of_waiting: defaultdict[int, list[Attempt]] = field(
         default_factory=lambda: defaultdict(list), init=False
     )
-    _asking: dict[int, Attempt] = field(default_factory=dict, init=False)  # by turn
     _given_up: dict[int, bool] = field(default_factory=dict, init=False)  # row: it is an edit
     _orphans: list[tuple[ChatId, int]] = field(default_factory=list, init=False)
     _members: dict[ChatId, frozenset[str] | None] = field(default_factory=dict, init=False)
-    _members_asked: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.messenger.receipts.keep = self._keep
@@ -114,12 +113,10 @@ class Doubts:
         sends, confirmed = await self.store.doubts.load()
         attempts = []
         for doubt in sends:
-            is_done = doubt.row is None and doubt.asking is None
-            attempt = Attempt(doubt.chat, doubt.since, doubt.until, row=doubt.row, is_done=is_done)
-            attempts.append(attempt)
-            self._take_up(doubt, attempt)
-            if reacts:
+            if doubt.is_change or reacts:
                 attempts.append(Attempt(doubt.chat, doubt.since, doubt.until, is_done=True))
+            if not doubt.is_change:
+                attempts.append(self._taken_up(doubt))
         for attempt in attempts:
             receipts.add(attempt)
         for timestamp in await self.store.doubts.known([timestamp for timestamp, _ in confirmed]):
@@ -127,18 +124,18 @@ class Doubts:
         for timestamp, person in confirmed:
             receipts.confirm(timestamp, person, attempts)
 
-    def _take_up(self, doubt: Doubt, attempt: Attempt) -> None:
-        """Note what a send in doubt of an earlier process was to be."""
-        if doubt.asking is not None:
-            self._asking[doubt.asking] = attempt
-        elif doubt.timestamp is not None:
+    def _taken_up(self, doubt: Doubt) -> Attempt:
+        """Return a send in doubt of an earlier process, and note what was to become of it."""
+        attempt = Attempt(doubt.chat, doubt.since, doubt.until, row=doubt.row)
+        if doubt.timestamp is not None:
             self.messenger.receipts.sent_again(attempt, doubt.timestamp, is_edit=doubt.is_edit)
-        elif doubt.is_withdrawn:
-            self.messenger.receipts.abandon(attempt)
-        elif doubt.row is not None:
+        elif doubt.row is None or doubt.is_withdrawn:
+            self.messenger.receipts.abandon(attempt)  # its turn asks and shows progress anew
+        else:
             self._of_waiting[doubt.row].append(attempt)
             if doubt.is_given_up:
                 self._given_up[doubt.row] = doubt.is_edit
+        return attempt
 
     def is_in_doubt(self, part: OutgoingMessage) -> bool:
         """Whether a message may have been sent already."""
@@ -268,16 +265,6 @@ class Doubts:
             if await self.settle(chat, error, MAX_COPIES) is None:
                 raise
 
-    def asked(self, turn: int, timestamp: int) -> None:
-        """Note a question that an earlier process may have sent already: one of two is a copy."""
-        if (attempt := self._asking.pop(turn, None)) is not None:
-            self.messenger.receipts.sent_again(attempt, timestamp, is_edit=False)
-
-    def asks_no_more(self, turn: int) -> None:
-        """Note the end of a turn: delete its question, if an earlier process had sent it."""
-        if (attempt := self._asking.pop(turn, None)) is not None:
-            self._abandon([attempt])
-
     async def _repeated(self, chat: ChatId, send: Callable[[], Coroutine[Any, Any, int]]) -> int:
         """Send, repeat it while it is in doubt, and return the timestamp.
 
@@ -405,7 +392,7 @@ class Doubts:
     async def _learn_members(self) -> bool:
         """Ask Signal for the members of groups with sends in doubt; return whether it told all."""
         all_known = True
-        async with self._members_asked:
+        async with self._asking:
             for attempt in self.messenger.receipts.in_unknown_groups:
                 if attempt.chat not in self._members:
                     try:

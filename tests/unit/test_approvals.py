@@ -64,12 +64,6 @@ class Phone(PartialMessenger):
     def withdraw(self, _: ChatId, timestamp: int) -> None:
         self.withdrawn.append(timestamp)
 
-    def asked(self, turn: int, timestamp: int) -> None:
-        """Find no earlier copy of a question."""
-
-    def asks_no_more(self, turn: int) -> None:
-        """Find no earlier copy of a question."""
-
     async def send(
         self,
         chat: ChatId,
