@@ -237,15 +237,22 @@ def _named(bubble: Bubble) -> list[str]:
 
 
 def _confirmed(world: World, group: Sequence[Bubble]) -> int:
-    """Return how many messages a phone has confirmed, so that the bot must know it."""
-    return sum(
-        any(
-            not may_be_lost(world, frame)
-            for timestamp in (bubble.root, bubble.last)
-            for _, frame in world.evidence.receipts.get(timestamp, ())
-        )
-        for bubble in group
+    """Return how many messages the same phone has confirmed, so that the bot must know it.
+
+    If one member of a group has confirmed the first send and another one the second, the bot
+    cannot tell whether the first member has the second one, so it deletes nothing.
+    """
+    by_phone = Counter(
+        phone for bubble in group for phone in {*_phones_that_confirmed(world, bubble)}
     )
+    return max(by_phone.values(), default=0)
+
+
+def _phones_that_confirmed(world: World, bubble: Bubble) -> Iterator[int]:
+    for timestamp in (bubble.root, bubble.last):
+        for phone, frame in world.evidence.receipts.get(timestamp, ()):
+            if not may_be_lost(world, frame):
+                yield phone
 
 
 def _too_many(world: World) -> Iterator[str]:

@@ -18,9 +18,10 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from bot import app
+from bot.chat import caretaker, door
 from bot.config.settings import Settings
 from bot.foundation import Start
-from bot.observability import logs
+from bot.observability import logs, metrics
 from bot.signal.receipts import DeliveryReceipts
 from conversation_store import connections
 from tests.simulation.clocks import entropy_of
@@ -32,8 +33,19 @@ from tools.sandbox.pool import Sandbox
 DATABASE_SECONDS: Final = 0.0005
 """Virtual time that an operation of the database takes on a healthy disk."""
 
+IDLE_SECONDS: Final = 30.0
+"""Looks at what no world has: the command line, a service manager, lag, warnings in a log."""
+
 ZOMBIE_SECONDS: Final = 120.0
 """A killed process's own clean-up code, which reaches nothing any more, ends within this time."""
+
+
+PAUSES: Final = (
+    (door, "POLL_SECONDS"),
+    (caretaker, "POLL_SECONDS"),
+    (metrics, "LAG_EVERY_SECONDS"),
+    (app, "STATUS_EVERY_SECONDS"),
+)
 
 
 Exit = BaseException | None
@@ -88,6 +100,8 @@ class Machine:
         clock = inspect.signature(DeliveryReceipts).parameters["clock"].default
         assert clock is time.time, "The project was imported before the clocks were replaced."
         loop.set_task_factory(make_task)
+        for module, pause in PAUSES:
+            setattr(module, pause, IDLE_SECONDS)
         Sandbox.call = _in_this_process  # type: ignore[method-assign]
         opened = partial(in_loop_connection, delay=self._database_seconds)
         connections.connection = opened
