@@ -139,8 +139,8 @@ class _Drawing:
         change = Event(at, "deletes", (*place, ("pick", 0)))
         if rng.random() < 0.3:
             change = Event(at, "edits", (*place, ("pick", 0), ("mark", self._mark())))
-        kill = self._kill_at("disk", rng.randint(1, 25))
-        return [message, change, Event(at + rng.uniform(0.0, 0.01), "kills", kill)]
+        kill = Event(at + 0.0001, "kills", self._kill_at("disk", rng.randint(1, 25)))
+        return [message, change, self._message(at + rng.uniform(0.0, 0.003), place), kill]
 
     def _kill_at_send(self, at: float) -> list[Event]:
         """Draw a kill right after one of the bot's messages has left."""

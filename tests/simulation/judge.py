@@ -269,7 +269,8 @@ def _too_many(world: World) -> Iterator[str]:
 
 def _doubled(world: World) -> Iterator[str]:
     for phone, group in _alike(world):
-        if _confirmed(world, group) > 1 and not _is_beside_an_edit(world, phone, group):
+        is_unclear = _is_beside_an_edit(world, phone, group) or _is_beside(world, phone, group)
+        if _confirmed(world, group) > 1 and not is_unclear:
             yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
 
 
@@ -282,6 +283,24 @@ def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> b
     unknown = world.signal.unanswered | world.evidence.unheard
     edits = (at for chat, at in world.evidence.edits if at in unknown and world._is_in(phone, chat))
     return any(abs(at - one.root) < EDIT_MS for at in edits for one in group)
+
+
+def _is_beside(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
+    """Whether a copy cannot be told from a copy of another message, which may be the only one.
+
+    The phone stopped confirming before it got the later send of that message.
+    """
+    others: dict[str, list[Bubble]] = {}
+    for bubbles in phone.bubbles.values():
+        for bubble in bubbles:
+            if bubble.text != group[0].text:
+                others.setdefault(bubble.text, []).append(bubble)
+    return any(
+        len(alike) > _confirmed(world, alike)
+        and len(alike) > 1
+        and any(abs(other.root - one.root) < EDIT_MS for other in alike for one in group)
+        for alike in others.values()
+    )
 
 
 def _reordered(world: World) -> Iterator[str]:
@@ -391,9 +410,8 @@ def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
     for said in world.evidence.said:
         if _is_near_a_timer(world, said):
             continue  # phones hide everything about it by themselves
-        if said.deletion and not may_be_lost(world, said.deletion):
-            since = _certain_at(world, said.deletion) + STORED_SECONDS
-            since += _ill_after(world, since)
+        since = _deleted_since(world, said.deletion) if said.deletion else None
+        if since is not None:
             yield from ((mark, since, True) for mark in said.marks)
         elif not world.evidence.clock_turns:  # an edit long after the answer changes nothing
             for number, mark in enumerate(said.marks[:-1]):
@@ -402,6 +420,23 @@ def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
                 is_ended = any(one.at >= said.times[number + 1] - 1 for one in commands)
                 if any(told) and not is_ended:
                     yield mark, min(filter(None, told)), False
+
+
+def _deleted_since(world: World, deletion: int) -> float | None:
+    """Return since when a deletion counts for certain; None if its frame may have been lost."""
+    if not may_be_lost(world, deletion):
+        since = _certain_at(world, deletion) + STORED_SECONDS
+        return since + _ill_after(world, since)
+    # Frames of a connection are stored in order, so an answer to a later one proves the earlier.
+    places = world.evidence.written.get(deletion, [])
+    later = (
+        _told(world, mark)
+        for said in world.evidence.said
+        for mark, timestamp in zip(said.marks, said.timestamps, strict=True)
+        for life, at in world.evidence.written.get(timestamp, [])
+        if any(life == earlier_life and at > earlier for earlier_life, earlier in places)
+    )
+    return None if world.evidence.breaks else min(filter(None, later), default=None)
 
 
 def _told(world: World, mark: str) -> float:

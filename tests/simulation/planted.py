@@ -3,8 +3,8 @@
 `python -m tests.simulation.planted [--seeds 2000] [--jobs N] [--list] [NAME ...]`
 
 Each fault changes a few lines, as a person could by mistake, and leaves ordinary life intact. If
-the simulator does not find it, the world or its judge has a gap: `gap` tells which one. The project
-itself must be clean: with the same seeds, `python -m tests.simulation` finds nothing in it.
+the simulator does not find it, the world or its judge has a gap. The project itself must be clean:
+with the same seeds, `python -m tests.simulation` finds nothing in it.
 """
 
 import argparse
@@ -47,13 +47,11 @@ class Fault:
     Attributes:
         name: some words, for the command line.
         reason: what goes wrong.
-        gap: why the simulator does not find it yet; it is planted only if its name is given.
     """
 
     name: str
     reason: str
     changes: tuple[Change, ...]
-    gap: str = ""
 
 
 ASK: Final = "bot/chat/ask.py"
@@ -103,7 +101,6 @@ FAULTS: Final = (
                 "",
             ),
         ),
-        gap="Needs several frames at the moment of a stop, on a slow disk.",
     ),
     Fault(
         "frames counted twice",
@@ -225,7 +222,6 @@ FAULTS: Final = (
                 "            pass\n",
             ),
         ),
-        gap="The judge does not look at what the model is told of a call.",
     ),
     # Calls and questions
     Fault(
@@ -286,7 +282,6 @@ FAULTS: Final = (
                 "            return self._find(",
             ),
         ),
-        gap="The judge counts answers twice, but not questions.",
     ),
     Fault(
         "suspended turns not continued",
@@ -311,7 +306,6 @@ FAULTS: Final = (
                 "        ) and turn.pieces[0].id < before and await turn.stop():",
             ),
         ),
-        gap="The judge excuses everything near a `!stop`.",
     ),
     # Edits and deletions
     Fault(
@@ -397,7 +391,6 @@ FAULTS: Final = (
                 '                elif message.kind == "deletion":\n                    continue\n',
             ),
         ),
-        gap="A kill right after a deletion is too rare.",
     ),
     Fault(
         "answers in flight stay",
@@ -412,15 +405,14 @@ FAULTS: Final = (
     ),
     Fault(
         "no scrub",
-        "Deleted words stay in the unused parts of the file.",
+        "The log of the database is not emptied after a deletion.",
         (
             Change(
                 "conversation_store/database.py",
-                "        if not self._to_rewrite.is_set():\n            return\n",
-                "        if self._to_rewrite.is_set():\n            return\n",
+                "        self._to_rewrite.set()\n        try:\n            done: bool =",
+                "        return True\n        try:\n            done: bool =",
             ),
         ),
-        gap="The judge reads the files only after a clean stop, when the log is gone.",
     ),
     Fault(
         "no secure delete",
@@ -553,7 +545,6 @@ FAULTS: Final = (
                 "        for part in {one.chat: one for one in reversed(unsent)}.values():\n",
             ),
         ),
-        gap="A kill between the parts of an answer is too rare.",
     ),
     Fault(
         "parts sent at once",
@@ -603,7 +594,6 @@ FAULTS: Final = (
                 "                if proven is None and part.attempts >= 1_000:\n",
             ),
         ),
-        gap="A fourth copy needs a chat in which every send fails after its delivery.",
     ),
     Fault(
         "doubts end at the start",
@@ -643,7 +633,6 @@ FAULTS: Final = (
                 "            shared = False\n",
             ),
         ),
-        gap="Sends of several chats are rarely in doubt at once.",
     ),
     Fault(
         "receipts of other people",
@@ -662,7 +651,6 @@ FAULTS: Final = (
                 "        theirs = [*self._attempts]\n",
             ),
         ),
-        gap="Sends of several chats are rarely in doubt at once.",
     ),
     Fault(
         "copies stay",
@@ -687,7 +675,6 @@ FAULTS: Final = (
                 "                    gone.append((None, attempt.chat, kept))\n",
             ),
         ),
-        gap="A phone rarely confirms two copies in a chat without other changes.",
     ),
     # Time and tasks
     Fault(
@@ -727,7 +714,6 @@ FAULTS: Final = (
                 "        if is_news and self.edits < 0:\n",
             ),
         ),
-        gap="The judge does not look for progress that is left after the answer.",
     ),
 )
 
@@ -820,9 +806,9 @@ def main(arguments: Sequence[str]) -> int:
     known = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in wanted.names if name not in known]:
         parser.error(f"there is no fault named {unknown[0]!r}; --list prints all")
-    faults = [known[name] for name in wanted.names] or [one for one in FAULTS if not one.gap]
+    faults = [known[name] for name in wanted.names] or FAULTS
     if wanted.list:
-        print(*(f"{one.name}: {one.reason} {one.gap}".rstrip() for one in FAULTS), sep="\n")
+        print(*(f"{one.name}: {one.reason}" for one in FAULTS), sep="\n")
         return 0
     if problems := unfit(faults):
         print(*problems, sep="\n", file=sys.stderr)
@@ -833,7 +819,6 @@ def main(arguments: Sequence[str]) -> int:
         missed += not is_found
         print(line, flush=True)
     print(f"{len(faults) - missed} of {len(faults)} faults found")
-    print("not found yet:", ", ".join(fault.name for fault in FAULTS if fault.gap))
     return 1 if missed else 0
 
 
