@@ -477,6 +477,29 @@ async def test_after_one_of_several_messages_is_deleted_the_rest_is_asked_again(
     assert "paint it" not in said
 
 
+@pytest.mark.parametrize("how", ["edit", "deletion"])
+async def test_both_messages_of_a_turn_that_waits_anew_can_be_changed(how: str) -> None:
+    release = asyncio.Event()
+    steps = script(ask(), held(release, text("It is far.")), text("Done."))
+    async with story(steps) as here:
+        first, second = [await here.signal.say(one) for one in ("paint it", "the small room")]
+        await question(here)
+        await here.signal.say("and the moon?")
+        assert (await here.answer()).text == STILL_OPEN
+        await here.signal.edit("paint the wall", first)
+        if how == "edit":
+            await here.signal.edit("the large room", second)
+        else:
+            await here.signal.delete(second)
+        await gone(here, "the small room")
+        release.set()
+        assert [(await here.answer()).text for _ in range(2)] == ["It is far.", "Done."]
+    said = json.dumps(here.model.requests[-1]["messages"])
+    assert "paint the wall" in said
+    assert "the small room" not in said
+    assert ("large" in said) == (how == "edit")
+
+
 async def test_waiting_turn_starts_again_without_deleted_overheard_words() -> None:
     async with story(script(ask(), ask(), text("Done."))) as here:
         secret = await here.signal.say("my secret is pink", author=BEN, group=GROUP)

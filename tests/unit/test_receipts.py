@@ -159,6 +159,18 @@ async def test_no_copy_is_deleted_that_may_be_a_message_on_its_way() -> None:
         assert await phone.receipts.copies() == []
 
 
+async def test_an_unwanted_message_to_a_group_is_deleted_once_its_members_are_known() -> None:
+    phone = Phone()
+    unwanted = Attempt(TEAM, phone.now_ms, phone.now_ms + 100)
+    phone.receipts.add(unwanted)
+    phone.receipts.abandon(unwanted)
+    phone.confirm(phone.now_ms)
+    assert phone.receipts.in_unknown_groups == [unwanted]
+    assert await phone.receipts.copies() == []
+    unwanted.people = frozenset({ADA})
+    assert await phone.receipts.copies() == [(unwanted, phone.now_ms)]
+
+
 async def test_a_copy_that_may_be_in_two_chats_is_deleted_in_both() -> None:
     phone = Phone()
     private, in_team = (
