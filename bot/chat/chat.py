@@ -72,6 +72,7 @@ class Chat:
         queue: messages that wait for their turn, and work that keeps their order.
         urgent: work that does not wait behind a turn.
         users: tasks that work with this object; without any, it is removed.
+        edits: held while the store merges an edit into a message that is queued with it already.
     """
 
     id: ChatId
@@ -81,6 +82,7 @@ class Chat:
     turn: RunningTurn | None = None
     suspended: set[int] = field(default_factory=set)
     users: int = 0
+    edits: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # Queues
 
@@ -213,7 +215,8 @@ class Chat:
         """Answer the pieces, and start again if they change in the meantime."""
         chats = self.chats
         while pieces:
-            first = pieces[0]
+            async with self.edits:  # else the turn may be told what its old words had made
+                first = pieces[0]
             found = await chats.replies.to(pieces, ChatTurns(chats.running, self.stop, self.clear))
             if found is not None and found[0].retry is None:
                 return await self._say(pieces, *found)
@@ -401,8 +404,7 @@ class Chat:
             self.add(revised, urgent=True)
         elif waits:
             self.queue.replace(revised.id, revised)
-        await store.changes.merge_edit(edit, target)
-        await self._send_removals()
+        await self._merge(edit, target)
         return waits
 
     async def _edit_among_waiting(self, edit: AcceptedMessage, target_id: int) -> bool:
@@ -415,10 +417,15 @@ class Chat:
             if piece.id == target_id:
                 pieces[number] = replace(piece, message=piece.message.after(edit.message))
                 self.queue.replace(pieces[0].id, _joined_into_one(pieces))
-                await self.chats.store.changes.merge_edit(edit, piece)
-                await self._send_removals()
+                await self._merge(edit, piece)
                 return True
         return False
+
+    async def _merge(self, edit: AcceptedMessage, target: AcceptedMessage) -> None:
+        """Merge an edit into a message that waits, and take back what its turn has made so far."""
+        async with self.edits:
+            await self.chats.store.changes.merge_edit(edit, target)
+        await self._send_removals()
 
     async def _answer_afresh(
         self, waited: AcceptedMessage, edit: AcceptedMessage, target_id: int
@@ -432,8 +439,7 @@ class Chat:
             return
         revised = replace(target, message=target.message.after(edit.message))
         self._begin_again(revised if piece is target else piece for piece in pieces)
-        await self.chats.store.changes.merge_edit(edit, target)
-        await self._send_removals()
+        await self._merge(edit, target)
 
     async def delete(self, deletion: AcceptedMessage) -> None:
         """Delete a message and everything derived from it; end its turn."""

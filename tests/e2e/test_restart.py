@@ -1,6 +1,7 @@
 """Survival of crashes at every stage, restarts, and shutdown under load."""
 
 import asyncio
+import json
 import re
 from dataclasses import replace
 
@@ -78,6 +79,19 @@ async def test_deletion_interrupted_by_a_crash_leaves_the_other_pieces() -> None
             await here.asked("!status")
     assert answer.endswith("keep this")
     assert len(here.answers()) == 2
+
+
+async def test_an_edit_before_a_crash_takes_back_what_its_turn_remembered() -> None:
+    never = asyncio.Event()
+    steps = script(tool_calls(("remember", {"text": "the old flat"})), held(never), text("Fine."))
+    async with world(steps) as here:
+        async with killed_bot(here.settings()):
+            wrong = await here.let_think("the old flat", requests=2)
+        async with open_store(here.folder / "store.db") as store:
+            assert all(await store.messages.accept([about(wrong, "edit", "the new flat")]))
+        async with running_bot(here.settings()):
+            assert (await here.answer()).text == "Fine."
+    assert "the old flat" not in json.dumps(here.model.requests[-1]["messages"])
 
 
 async def test_a_start_waits_for_no_room_however_much_there_is_to_go_on_with() -> None:
