@@ -251,12 +251,17 @@ class DeliveryReceipts:
             fitting = [one for one in self._attempts if one.may_have(timestamp, people)]
             fitting = [one for one in fitting if one.is_exact] or fitting
             sends = [one for one in fitting if one.is_message and not one.is_done]
-            if any(one.until is None for one in fitting):
-                continue  # the reply may name it soon
+            if any(one.until is None or self._is_change(one, timestamp) for one in fitting):
+                continue  # the reply may name it soon, or it is a deletion itself
             if sends and all(self._stands(one, people, len(sends)) for one in sends):
                 first_of_each_chat = {one.chat: one for one in reversed(sends)}
                 found += [(one, timestamp) for one in first_of_each_chat.values()]
         return found
+
+    def _is_change(self, attempt: Attempt, timestamp: int) -> bool:
+        """Whether a timestamp seems to be that of a change which this process has made."""
+        is_change = attempt.is_done and not attempt.is_message
+        return is_change and 0 < attempt.begun_ms <= timestamp
 
     def _stands(self, attempt: Attempt, people: set[str], fitting: int) -> bool:
         """Whether nothing is lost with a send: a phone of these people has a later one.
