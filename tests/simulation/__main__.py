@@ -23,7 +23,7 @@ from tests.simulation.machine import seeded
 from tests.simulation.world import World
 
 SHM: Final = Path("/dev/shm")
-CHUNK: Final = 25
+CHUNK: Final = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ A frame that was written to the bot shortly before the bot was killed may be los
 signal-cli keeps no copy. So for each act of a person the judge knows whether the bot must have it.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ STORED_SECONDS: Final = 1.5
 BEFORE_SECONDS: Final = 0.5
 """Signal's side notices so late that a connection has ended."""
 HEALED_SECONDS: Final = 5.0
+ON_THE_WAY_SECONDS: Final = 0.1
+"""A request that was cancelled may reach the model after the next one."""
 TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
 
@@ -415,11 +418,20 @@ def _dead_marks(world: World) -> Iterator[tuple[str, float, bool]]:
             yield from ((mark, since, True) for mark in said.marks)
         elif not world.evidence.clock_turns:  # an edit long after the answer changes nothing
             for number, mark in enumerate(said.marks[:-1]):
-                told = [_told(world, newer) for newer in said.marks[number + 1 :]]
+                told = [_told(world, newer) for newer in _later_edits(world, said, number)]
                 commands = _commands(world, said.chat, *FORGETTING)
                 is_ended = any(one.at >= said.times[number + 1] - 1 for one in commands)
                 if any(told) and not is_ended:
-                    yield mark, min(filter(None, told)), False
+                    yield mark, min(filter(None, told)) + ON_THE_WAY_SECONDS, False
+
+
+def _later_edits(world: World, said: Said, number: int) -> Iterator[str]:
+    """Yield the marks of the edits after a version; each edit names the one before it."""
+    later = zip(said.marks, said.timestamps, strict=True)
+    for mark, timestamp in itertools.islice(later, number + 1, None):
+        if may_be_lost(world, timestamp):
+            return
+        yield mark
 
 
 def _deleted_since(world: World, deletion: int) -> float | None:
