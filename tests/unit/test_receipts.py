@@ -171,6 +171,18 @@ async def test_an_unwanted_message_to_a_group_is_deleted_once_its_members_are_kn
     assert await phone.receipts.copies() == [(unwanted, phone.now_ms)]
 
 
+async def test_the_deletion_of_an_unwanted_message_is_not_deleted_as_well() -> None:
+    phone = Phone()
+    unwanted = Attempt(CHAT, phone.now_ms, phone.now_ms + 10_000)
+    phone.receipts.add(unwanted)
+    phone.receipts.abandon(unwanted)
+    phone.now_ms += 5_000
+    with phone.receipts.unnamed(CHAT):
+        deletion = phone.now_ms
+    phone.confirm(deletion)
+    assert await phone.receipts.copies() == []
+
+
 async def test_a_copy_that_may_be_in_two_chats_is_deleted_in_both() -> None:
     phone = Phone()
     private, in_team = (
