@@ -289,21 +289,13 @@ def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> b
 
 
 def _is_beside(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
-    """Whether a copy cannot be told from a copy of another message, which may be the only one.
+    """Whether a copy cannot be told from an earlier send of a message that has come since.
 
-    The phone stopped confirming before it got the later send of that message.
+    The phone stopped confirming before it got that message, so the copy may be all it has of it.
     """
-    others: dict[str, list[Bubble]] = {}
-    for bubbles in phone.bubbles.values():
-        for bubble in bubbles:
-            if bubble.text != group[0].text:
-                others.setdefault(bubble.text, []).append(bubble)
-    return any(
-        len(alike) > _confirmed(world, alike)
-        and len(alike) > 1
-        and any(abs(other.root - one.root) < EDIT_MS for other in alike for one in group)
-        for alike in others.values()
-    )
+    since = group[0].root
+    later = (one for all_ in phone.bubbles.values() for one in all_ if one.root > since)
+    return any(one not in group and not _confirmed(world, [one]) for one in later)
 
 
 def _reordered(world: World) -> Iterator[str]:
@@ -311,7 +303,8 @@ def _reordered(world: World) -> Iterator[str]:
         order = [
             one.marks[0]
             for one in world.evidence.said
-            if one.chat == chat and len(one.marks) == 1 and one.work not in {*WAITING, "react"}
+            if one.chat == chat and len(one.marks) == 1 and one.work != "react"
+            if not any(near.work in WAITING for near in _near(world, one))
             if not any(c.at >= one.at - 1 for c in _commands(world, chat, *FORGETTING))
         ]
         waits = {mark for one in world.evidence.said if one.work in WAITING for mark in one.marks}
