@@ -16,6 +16,7 @@ from bot.signal.errors import (
 from bot.signal.events import Receipt
 from bot.signal.receipts import (
     CLOCK_SKEW_MS,
+    MAX_CONFIRMED_BY_ONE,
     MAX_KNOWN,
     TIDY_ATTEMPTS,
     Attempt,
@@ -288,6 +289,18 @@ async def test_a_receipt_with_many_timestamps_is_not_compared_with_all_that_are_
         receipts.take(Receipt(None, (number,)))
     receipts.take(Receipt(ADA, tuple(map(Timestamp, range(500)))))
     assert comparisons <= 2 * 500
+
+
+async def test_early_receipts_of_one_person_are_bounded_and_none_is_of_the_future() -> None:
+    phone, kept = Phone(), list[int]()
+    phone.receipts.keep = lambda timestamp, _: kept.append(timestamp)
+    with phone.receipts.unnamed(CHAT):
+        phone.confirm(phone.now_ms + A_MINUTE_MS)
+        assert kept == []
+        for ahead in (0, 500):
+            first = phone.now_ms + ahead
+            phone.receipts.take(Receipt(ADA, tuple(range(first, first + 500))))
+    assert len(kept) == MAX_CONFIRMED_BY_ONE
 
 
 async def test_the_oldest_known_timestamps_are_forgotten() -> None:
