@@ -21,7 +21,6 @@ from tests.e2e.traces import gone, there
 from tests.fakes.json_rpc_server import LostReply
 from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, Sent
-from tools.base import Decision
 
 GROUP = "Z3JvdXA="
 NEVER_CAME = 1_795_000_000_000
@@ -303,21 +302,6 @@ async def test_always_that_is_taken_back_holds_no_more(how: str) -> None:
         again = await question(here, "note: buy milk")
         assert await here.reacted("👎", again.timestamp) == "Then not."
         assert notes(here) == "buy milk\n"
-
-
-async def test_a_yes_that_a_crash_left_unused_counts_after_the_restart() -> None:
-    async with world(script(tool_calls(WRITE), text("Done."))) as here:
-        settings = with_notes(here)
-        async with killed_bot(settings):
-            asked = await question(here, "note: buy milk")
-            await there(here, str(asked.timestamp))
-        async with open_store(settings.store.path) as store:
-            (waiting,) = await store.questions.open()
-            assert await store.questions.answer(waiting.id, Decision.YES, by=ADA.aci)
-        async with running_bot(settings):
-            assert (await here.answer()).text == "Done."
-        assert notes(here) == "buy milk\n"
-    assert len([sent for sent in here.answers() if sent.startswith("❓")]) == 1
 
 
 async def test_a_question_that_was_sent_before_a_crash_does_not_stay_beside_its_copy() -> None:

@@ -1,8 +1,5 @@
 """When the model, the Signal side or the person does not behave."""
 
-import asyncio
-
-from bot.commands.questions import HOW_TO_PLAN
 from bot.llm.client import MAX_BROKEN_ANSWERS
 from tests.e2e.running_bot import story
 from tests.e2e.test_conversation import CALCULATE
@@ -11,8 +8,6 @@ from tests.fakes.openai_server import (
     Step,
     chunk,
     cut,
-    echo,
-    held,
     raw_body,
     script,
     sse,
@@ -51,39 +46,6 @@ async def test_lasting_faults_give_a_plain_sentence_and_the_next_turn_works() ->
             assert words.rpartition(": ")[2] in first
             assert await here.asked("again") == "Fine."
             assert here.model.requests[-1]["messages"][-2]["content"] == first
-
-
-async def test_an_answer_waits_for_a_signal_side_that_is_away() -> None:
-    thinking, release = asyncio.Event(), asyncio.Event()
-
-    async def think(request: object, writer: asyncio.StreamWriter) -> None:
-        thinking.set()
-        await held(release, echo)(request, writer)  # type: ignore[arg-type]
-
-    async with story(think) as here:
-        await here.signal.say("hello")
-        await thinking.wait()
-        await here.signal.go_away()
-        release.set()
-        await here.signal.come_back()
-        assert (await here.answer()).text.endswith("hello")
-    assert len(here.answers()) == 1
-
-
-async def test_a_send_that_can_never_work_is_given_up_and_the_chat_goes_on() -> None:
-    refusals = 0
-
-    async def refuse(sent: Sent) -> None:
-        nonlocal refusals
-        if sent.text.endswith("one"):
-            refusals += 1
-            raise Refusal(-1, "Unregistered user")
-
-    async with story() as here:
-        here.signal.on_send = refuse
-        await here.signal.say("one")
-        assert await here.asked("!plan") == HOW_TO_PLAN
-    assert refusals == 1
 
 
 async def test_a_progress_message_that_cannot_be_sent_does_not_harm_the_answer() -> None:

@@ -36,10 +36,6 @@ async def test_turn_takes_a_bounded_number_of_messages() -> None:
     assert await joined(*waiting) == list(range(1, MAX_PIECES))
 
 
-async def test_message_of_another_person_ends_the_messages_that_join() -> None:
-    assert await joined(piece(1), piece(2, author="ben"), piece(3)) == [1]
-
-
 async def test_message_does_not_join_an_edit_whose_answer_takes_an_older_place() -> None:
     assert await joined(piece(1), replaces=7) == []
 
