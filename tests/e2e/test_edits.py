@@ -6,7 +6,7 @@ import pytest
 
 from bot.chat.replies import UNSEEN
 from bot.signal.events import Person
-from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
+from tests.e2e.running_bot import killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of, gone
 from tests.fakes.json_rpc_server import Refusal
 from tests.fakes.openai_server import echo, held, script, text, tool_calls
@@ -15,12 +15,6 @@ from tests.fakes.signal_side import ADA
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 NEVER_CAME = 1_795_000_000_000
 GROUP = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-
-
-def asked(here: World) -> str:
-    """The last question to the model, without the time."""
-    content: str = here.model.requests[-1]["messages"][-1]["content"]
-    return content.partition("] ")[2]
 
 
 async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
@@ -36,20 +30,6 @@ async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
         first, _, answer = [(await here.answer()).text for _ in range(3)]
     assert first.endswith("first")
     assert [line.partition("] ")[2] for line in answer.splitlines()] == ["second", "third"]
-
-
-async def test_each_edit_after_the_answer_edits_the_answer_and_the_old_words_are_gone() -> None:
-    async with story() as here:
-        last = await here.signal.say("Is Sidney nice?")
-        answer = await here.answer()
-        for words in ("Is Sydney nice?", "Is Sydney warm?"):
-            last, old = await here.signal.edit(words, last), answer.timestamp
-            answer = await here.answer()
-            assert (answer.replaces, asked(here)) == (old, words)
-        await here.asked("and in winter?")
-    shown = [message["content"] for message in here.model.requests[-1]["messages"][1:]]
-    assert len(shown) == 3
-    assert not any("nice" in content for content in shown)
 
 
 async def test_only_the_author_edits_a_message() -> None:
@@ -141,17 +121,6 @@ async def test_an_answer_that_was_edited_too_often_is_sent_anew() -> None:
             answer = await here.answer()
             assert (answer.replaces is None) == (number == 11)
     assert answer.text.endswith("11")
-
-
-async def test_deleted_question_takes_its_answer_off_the_phones() -> None:
-    steps = script(tool_calls(("calculate", {"expression": "127*43"})), text("5461"))
-    async with story(steps) as here:
-        asked = await here.signal.say("What is 127*43?")
-        answer = await here.answer()
-        await here.signal.delete(asked)
-        await here.signal.until(lambda: len(here.signal.deleted) == 2)
-    progress = [sent for sent in here.signal.sent if sent.text.startswith("🔧")]
-    assert [at for _, at in here.signal.deleted] == [progress[-1].timestamp, answer.timestamp]
 
 
 async def test_running_turn_tells_the_model_nothing_that_was_deleted_meanwhile() -> None:

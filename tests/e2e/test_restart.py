@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.e2e.stored import read_store
 from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.traces import there_is
-from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.openai_server import held, script, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT
 
 
@@ -142,15 +141,3 @@ async def test_a_shutdown_begins_nothing_new_and_the_next_start_does_it() -> Non
 async def _release_when_unsubscribed(here: World, release: asyncio.Event) -> None:
     await here.signal.until(lambda: not here.signal.subscribed)
     release.set()
-
-
-async def test_nothing_that_was_written_while_the_bot_was_away_is_lost() -> None:
-    async with world(echo) as here:
-        async with running_bot(here.settings()):
-            await here.asked("one")
-        for number in range(50):
-            await here.signal.say(f"away {number}")
-        async with running_bot(here.settings()):
-            await here.signal.wait_for(lambda sent: sent.text.endswith("away 49"))
-    answered = re.findall(r"away (\d+)", "\n".join(here.answers()))
-    assert answered == [str(number) for number in range(50)]
