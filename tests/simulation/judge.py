@@ -284,7 +284,8 @@ def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> b
     edit, whose repetition phones ignore.
     """
     unknown = world.signal.unanswered | world.evidence.unheard
-    edits = (at for chat, at in world.evidence.edits if at in unknown and world._is_in(phone, chat))
+    edits = [at for chat, at in world.evidence.edits if at in unknown and world._is_in(phone, chat)]
+    edits += world.signal.lost_edits
     return any(abs(at - one.root) < EDIT_MS for at in edits for one in group)
 
 

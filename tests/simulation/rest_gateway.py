@@ -166,6 +166,7 @@ class SimulatedRest(SignalRestApi, ManyClocks):
         if fault not in BEFORE:
             response = await handler(request)
             await asyncio.sleep(self._rng.uniform(*self.delay))
+        self._note_edit(fault, is_edit='"edit_timestamp"' in await request.text())
         if fault in {Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.REFUSED}:
             return self._error()
         if fault in {Fault.LIMIT_BEFORE, Fault.LIMIT_AFTER}:

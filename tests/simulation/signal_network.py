@@ -84,9 +84,15 @@ class ManyClocks(SignalPeople):
 
     def __init__(self, account: Account) -> None:
         super().__init__(account)
+        self.lost_edits: list[int] = []  # times of edits that failed before their delivery, in ms
         self._acting: float | None = None
         self._people_last = 0
         self._used: set[int] = set()
+
+    def _note_edit(self, fault: Fault, *, is_edit: bool) -> None:
+        """Note an edit that fails before its delivery; the bot does not know that."""
+        if is_edit and fault in {Fault.ERROR_BEFORE, Fault.LIMIT_BEFORE, Fault.REFUSED}:
+            self.lost_edits.append(int(self._loop.wall() * 1_000))
 
     def take_clock(self, offset: float) -> None:
         """Take the next timestamp from the clock of a phone, which is wrong by so many seconds."""
@@ -218,6 +224,7 @@ class SimulatedSignal(SignalSide, ManyClocks):
         fault = self.faults()
         if fault is Fault.SLOW:
             await asyncio.sleep(self._rng.uniform(0.5, 6.0))
+        self._note_edit(fault, is_edit="editTimestamp" in params)
         if fault is Fault.ERROR_BEFORE:
             raise self._error(0)
         if fault is Fault.LIMIT_BEFORE:
