@@ -271,6 +271,8 @@ def _too_many(world: World) -> Iterator[str]:
 
 
 def _doubled(world: World) -> Iterator[str]:
+    if world.evidence.refusals:  # a message that was given up may be what a receipt is of
+        return
     for phone, group in _alike(world):
         is_unclear = _is_beside_an_edit(world, phone, group) or _is_beside(world, phone, group)
         if _confirmed(world, group) > 1 and not is_unclear:
