@@ -274,7 +274,10 @@ def _doubled(world: World) -> Iterator[str]:
     if world.evidence.refusals:  # a message that was given up may be what a receipt is of
         return
     for phone, group in _alike(world):
-        is_unclear = _is_beside_an_edit(world, phone, group) or _is_beside(world, phone, group)
+        is_unclear = any(
+            is_beside(world, phone, group)
+            for is_beside in (_is_beside_an_edit, _is_beside_a_later_send, _is_beside_a_deletion)
+        )
         if _confirmed(world, group) > 1 and not is_unclear:
             yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
 
@@ -291,7 +294,7 @@ def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> b
     return any(abs(at - one.root) < EDIT_MS for at in edits for one in group)
 
 
-def _is_beside(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
+def _is_beside_a_later_send(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
     """Whether a copy cannot be told from an earlier send of a message that has come since.
 
     The phone stopped confirming before it got that message, so the copy may be all it has of it.
@@ -299,6 +302,23 @@ def _is_beside(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
     since = group[0].root
     later = (one for all_ in phone.bubbles.values() for one in all_ if one.root > since)
     return any(one not in group and not _confirmed(world, [one]) for one in later)
+
+
+def _is_beside_a_deletion(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
+    """Whether a copy cannot be told from an answer that was deleted while it was in doubt.
+
+    If the message was given up, one of its receipts may be of that answer.
+    """
+    if not world.evidence.kills:
+        return False
+    roots = [one.root / 1_000 - world.loop.epoch for one in group]
+    deleted = (one for one in world.evidence.said if one.deletion and world._is_in(phone, one.chat))
+    return any(
+        abs(one.deleted_at - root) < TOGETHER_SECONDS
+        for one in deleted
+        for root in roots
+        if one.deleted_at is not None
+    )
 
 
 def _reordered(world: World) -> Iterator[str]:
