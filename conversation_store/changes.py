@@ -181,7 +181,8 @@ def _loses_an_answer(db: Session, found: Sequence[messages.Version]) -> bool:
     """Return whether the unsent answer to some messages answers others as well."""
     rows = db.run(
         "SELECT 1 FROM inbox WHERE coalesce(turn_id, id) IN (SELECT value FROM json_each(?1))"
-        " AND id NOT IN (SELECT value FROM json_each(?2)) AND outcome IN ('answered', 'joined')"
+        " AND id NOT IN (SELECT value FROM json_each(?2))"
+        " AND outcome IN ('answered', 'failed', 'bug', 'joined')"
         " AND EXISTS (SELECT 1 FROM outbox WHERE inbox_id = coalesce(turn_id, inbox.id))"
         " AND NOT EXISTS (SELECT 1 FROM outbox WHERE inbox_id = coalesce(turn_id, inbox.id)"
         " AND state != 'waiting')",

@@ -9,7 +9,7 @@ from bot.signal.events import Person
 from tests.e2e.running_bot import killed_bot, running_bot, story, world
 from tests.e2e.traces import files_of, gone
 from tests.fakes.json_rpc_server import Refusal
-from tests.fakes.openai_server import echo, held, script, text, tool_calls
+from tests.fakes.openai_server import Step, echo, held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -151,8 +151,9 @@ async def test_edit_is_answered_anew_if_the_answer_was_deleted_with_another_mess
         assert (answer.text, answer.replaces) == ("Only one.", None)
 
 
+@pytest.mark.parametrize("answer", [text("Both."), status(401)])
 async def test_people_are_told_if_an_unseen_answer_goes_with_one_of_its_messages(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, answer: Step
 ) -> None:
     monkeypatch.setattr("bot.chat.outbox.PAUSES", (0.2, 0.2))
     never, failed = asyncio.Event(), asyncio.Event()
@@ -162,7 +163,7 @@ async def test_people_are_told_if_an_unseen_answer_goes_with_one_of_its_messages
             failed.set()
             raise Refusal(-1, "Failed to send message")
 
-    async with story(script(held(never), text("Both."))) as here:
+    async with story(script(held(never), answer)) as here:
         here.signal.on_send = fail
         await here.let_think("one")
         second = await here.signal.say("two")
