@@ -33,6 +33,8 @@ from bot.chat.joining import (
     TurnChanged,
     TurnStopped,
     Work,
+    joined_into_one,
+    nothing,
 )
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
@@ -123,7 +125,7 @@ class Chat:
     def divide(self) -> None:
         """Keep later messages from joining earlier ones, because a command came between them."""
         if self.queue.is_worked:
-            self.add(_nothing)
+            self.add(nothing)
 
     # Answers to questions, and refusals
 
@@ -416,7 +418,7 @@ class Chat:
         for number, piece in enumerate(pieces):
             if piece.id == target_id:
                 pieces[number] = replace(piece, message=piece.message.after(edit.message))
-                self.queue.replace(pieces[0].id, _joined_into_one(pieces))
+                self.queue.replace(pieces[0].id, joined_into_one(pieces))
                 await self._merge(edit, piece)
                 return True
         return False
@@ -481,14 +483,14 @@ class Chat:
                 continue
             self._clean([replace(deleted, joined=())])
             if self.turn is None or not self.turn.change(inbox_id, None):
-                self.queue.replace(inbox_id, _joined_into_one(deleted.joined))
+                self.queue.replace(inbox_id, joined_into_one(deleted.joined))
 
     def _remove_among_waiting(self, inbox_id: int) -> None:
         """Remove a deleted message that waits joined to an earlier one."""
         if pieces := self.queue.holding(inbox_id):
             self._clean(piece for piece in pieces if piece.id == inbox_id)
             left = [replace(piece, begun=False) for piece in pieces if piece.id != inbox_id]
-            self.queue.replace(pieces[0].id, _joined_into_one(left))
+            self.queue.replace(pieces[0].id, joined_into_one(left))
 
     async def _send_removals(self) -> None:
         """Queue the deletions for everyone that a change has stored; the outbox sends each once."""
@@ -686,15 +688,6 @@ class Chats:
                     with self.open(found.id) as chat:
                         await do(chat, turn_id)
                     break
-
-
-async def _nothing() -> None:
-    """Do nothing; as work in a queue, keep the messages around it from joining."""
-
-
-def _joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | None:
-    """Return the first message with the others joined to it; None without any."""
-    return replace(pieces[0], joined=tuple(pieces[1:])) if pieces else None
 
 
 def _quote_of(accepted: AcceptedMessage) -> Quote | None:

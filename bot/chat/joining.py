@@ -326,3 +326,12 @@ class RunningTurn:
             and self.is_verified(message.author)
         )
         return following if joins else None
+
+
+def joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | None:
+    """Return the first message with the others joined to it; None without any."""
+    return replace(pieces[0], joined=tuple(pieces[1:])) if pieces else None
+
+
+async def nothing() -> None:
+    """Do nothing; as work in a queue, keep the messages around it from joining."""
