@@ -40,6 +40,8 @@ MAX_HELPERS_SHOWN: Final = 8
 """The latest helpers have a line each; the others are counted."""
 
 STILL_TRYING: Final = "The model does not answer yet. Still trying…"
+TOOK_LONG: Final = "The model took longer than usual."
+"""What is left of that at the end of a turn that used no tool."""
 
 DONE: Final = "☑"
 """Sign of a list item that is done."""
@@ -171,6 +173,8 @@ class Progress:
     def __post_init__(self) -> None:
         # Not a method of this object: a turn in a reference cycle keeps its history for long.
         self.tools = ToolSigns(self._changed)
+        if self.timestamp is not None:
+            self._changed.set()  # what it shows may have been true before the restart only
 
     def helper(self, task: str) -> ToolSigns:
         """Return the line of a new helper, below the tools."""
@@ -218,9 +222,7 @@ class Progress:
                 failure = error
             finally:
                 self._changed.start = None
-            self._over = True
-            if len(self.tools):
-                self._waits_after = None
+            self._end()
             if showing:
                 self._changed.set()
                 await asyncio.wait(showing, timeout=PROGRESS_SECONDS)
@@ -231,9 +233,13 @@ class Progress:
     async def show_stopped(self) -> None:
         """Show that no tool runs any more: `!stop` has ended the turn."""
         self.tools.stop()
-        self._waits_after = None
-        if self.timestamp is not None and self.edits < MAX_EDITS and self._text():
+        self._end()
+        if self.timestamp is not None and self.edits < MAX_EDITS:
             await self._show()
+
+    def _end(self) -> None:
+        self._over = True
+        self._waits_after = None
 
     async def _something_to_show(self) -> None:
         """Wait until something has changed, an edit is allowed, or a tool has run for long."""
@@ -289,6 +295,8 @@ class Progress:
         said = "\n".join(filter(None, (using, self.say(STILL_TRYING) if self._waits else "")))
         if not said and self._list:
             said = f"{sum(line.startswith(DONE) for line in self._list)}/{len(self._list)}"
+        if not said and self._over:
+            said = self.say(TOOK_LONG)
         unseen = max(0, len(self._helpers) - MAX_HELPERS_SHOWN)
         more = (f"↳ +{unseen}",) if unseen else ()
         details = (*more, *(helper.line() for helper in self._helpers[unseen:]), *self._list)

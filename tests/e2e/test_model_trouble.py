@@ -17,6 +17,10 @@ STILL_TRYING: Final = {
     "en": "🔧 The model does not answer yet. Still trying…",
     "de": "🔧 Das Modell antwortet noch nicht. Ich versuche es weiter…",
 }
+TOOK_LONG: Final = {
+    "en": "🔧 The model took longer than usual.",
+    "de": "🔧 Das Modell hat länger gebraucht als sonst.",
+}
 SECRETS: Final = ("frobnicate", "sk-sesame", ADA.aci)
 
 
@@ -72,9 +76,10 @@ async def test_a_long_wait_is_announced_once_in_the_persons_language(
             await here.model.start()
         here.model.handler = echo
         await here.answer()
-    _, first, waiting, second = [sent.text for sent in here.signal.sent]
+    _, first, waiting, took_long, second = [sent.text for sent in here.signal.sent]
     assert first.endswith("one")
     assert waiting == STILL_TRYING[language]
+    assert took_long == TOOK_LONG[language]
     assert second.endswith("two")
 
 

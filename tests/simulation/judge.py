@@ -26,8 +26,10 @@ TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
 
 _CALL: Final = re.compile(r"\bmk\w+:\d+")
-_RUNNING: Final = re.compile(PROGRESS + " Using .*…")
-ORDERLY: Final = frozenset({"says", "edits", "deletes", "commands", "reacts", "confirms"})
+_RUNNING: Final = re.compile(PROGRESS + " (Using .*…|.* (yet|noch nicht)[.])")
+ORDERLY: Final = frozenset(
+    {"says", "edits", "deletes", "commands", "reacts", "confirms", "irritates"}
+)
 """Events after which the bot's edits arrive."""
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
 EDIT_MS: Final = 15_000
@@ -378,7 +380,7 @@ def _asked_twice(world: World) -> Iterator[str]:
 
 
 def _left_progress(world: World) -> Iterator[str]:
-    """Yield progress that still says that a tool is running."""
+    """Yield progress that still says that a tool is running, or that the model does not answer."""
     if not all(event.kind in ORDERLY for event in world.plan.events):
         return
     for phone in world.phones:

@@ -715,6 +715,17 @@ FAULTS: Final = (
             ),
         ),
     ),
+    Fault(
+        "waiting is not finished",
+        "After the end of a turn, the bot still tries to reach the model, says the progress.",
+        (
+            Change(
+                "bot/chat/progress.py",
+                "            said = self.say(TOOK_LONG)\n",
+                "            said = self.say(STILL_TRYING)\n",
+            ),
+        ),
+    ),
 )
 
 

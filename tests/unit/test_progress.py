@@ -110,6 +110,22 @@ async def test_message_names_running_tools(changes: list[Change], shown: list[st
     assert replaced == [None, *range(101, 100 + len(replaced))]
 
 
+@pytest.mark.parametrize("end", ["answer", "answer after a restart", "stop"])
+@without_waiting
+async def test_no_turn_is_said_to_be_still_trying_after_its_end(end: str) -> None:
+    channel = Channel()
+    async with turn(channel) as progress:
+        progress.still_trying()
+        await a_while()
+        if end == "stop":
+            await progress.show_stopped()
+        elif end == "answer after a restart":
+            async with turn(channel, timestamp=101):
+                await a_while()
+    assert channel.shown[0] == (f"🔧 {NOTICE}", None)
+    assert channel.shown[1] == ("🔧 The model took longer than usual.", 101)
+
+
 @without_waiting
 async def test_changes_during_an_edit_are_shown_together() -> None:
     channel = Channel(takes_seconds=1)
