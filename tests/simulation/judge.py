@@ -24,6 +24,8 @@ ON_THE_WAY_SECONDS: Final = 0.1
 """A request that was cancelled may reach the model after the next one."""
 TOGETHER_SECONDS: Final = 30.0
 """Messages closer to each other may form one turn."""
+JOINING_SECONDS: Final = 5.0
+"""A healthy bot has begun a turn so long after its message, so later ones do not join it."""
 
 _CALL: Final = re.compile(r"\bmk\w+:\d+")
 _RUNNING: Final = re.compile(PROGRESS + " (Using .*…|.* (yet|noch nicht)[.])")
@@ -32,8 +34,9 @@ ORDERLY: Final = frozenset(
 )
 """Events after which the bot's edits arrive."""
 _ANSWERED: Final = re.compile(r"\bre (mk\w+)")
-EDIT_MS: Final = 15_000
-"""Timestamps closer to each other may both fit a send in doubt."""
+BEFORE_MS: Final = 2_000
+AFTER_MS: Final = 1_000
+"""The clock of signal-cli's machine may be behind or ahead by so much."""
 MOST_COPIES: Final = 3
 """A message that no phone confirms is sent so often within a day."""
 WAITING: Final = frozenset({"ask", "plan"})
@@ -142,7 +145,7 @@ def missing(world: World) -> list[str]:
             ]
             lacking = [one for one in lacking if one.at > _excused_until(world, phone, chat)]
             lacking = [one for one in lacking if not _is_told_of_a_deletion(world, phone, one)]
-            if lacking and not world.evidence.refusals:
+            if lacking and chat not in world.signal.refused:
                 names = ", ".join(f"{one.marks[-1]} ({one.work})" for one in lacking)
                 owed.append(f"{phone.person.name} got no answer to {names}")
     return owed + [line for line in _reminders(world) if line.endswith("never came")]
@@ -273,53 +276,24 @@ def _too_many(world: World) -> Iterator[str]:
 
 
 def _doubled(world: World) -> Iterator[str]:
-    if world.evidence.refusals:  # a message that was given up may be what a receipt is of
-        return
     for phone, group in _alike(world):
-        is_unclear = any(
-            is_beside(world, phone, group)
-            for is_beside in (_is_beside_an_edit, _is_beside_a_later_send, _is_beside_a_deletion)
-        )
-        if _confirmed(world, group) > 1 and not is_unclear:
+        if _confirmed(world, group) > 1 and not _is_beside_another_send(world, phone, group):
             yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
 
 
-def _is_beside_an_edit(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
-    """Whether a copy cannot be told from an edit in doubt, which must not be deleted.
+def _is_beside_another_send(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
+    """Whether a receipt of a copy may as well be of another send to the phone, which is in doubt.
 
-    The bot repeats both, and a phone confirms two timestamps: one is the copy, the other one is the
-    edit, whose repetition phones ignore.
+    The bot deletes nothing that a person may miss, so it leaves such a copy.
     """
-    unknown = world.signal.unanswered | world.evidence.unheard
-    edits = [at for chat, at in world.evidence.edits if at in unknown and world._is_in(phone, chat)]
-    edits += world.signal.lost_edits
-    return any(abs(at - one.root) < EDIT_MS for at in edits for one in group)
-
-
-def _is_beside_a_later_send(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
-    """Whether a copy cannot be told from an earlier send of a message that has come since.
-
-    The phone stopped confirming before it got that message, so the copy may be all it has of it.
-    """
-    since = group[0].root
-    later = (one for all_ in phone.bubbles.values() for one in all_ if one.root > since)
-    return any(one not in group and not _confirmed(world, [one]) for one in later)
-
-
-def _is_beside_a_deletion(world: World, phone: Phone, group: Sequence[Bubble]) -> bool:
-    """Whether a copy cannot be told from an answer that was deleted while it was in doubt.
-
-    If the message was given up, one of its receipts may be of that answer.
-    """
-    if not world.evidence.kills:
-        return False
-    roots = [one.root / 1_000 - world.loop.epoch for one in group]
-    deleted = (one for one in world.evidence.said if one.deletion and world._is_in(phone, one.chat))
+    sends = {one.root for one in group}
+    unheard = world.evidence.unheard
+    others = [one for one in (*world.signal.doubts, *unheard) if one.timestamp not in sends]
     return any(
-        abs(one.deleted_at - root) < TOGETHER_SECONDS
-        for one in deleted
-        for root in roots
-        if one.deleted_at is not None
+        other.since_ms - BEFORE_MS < send < other.until_ms + AFTER_MS
+        for other in others
+        for send in sends
+        if world._is_in(phone, other.chat)
     )
 
 
@@ -329,7 +303,7 @@ def _reordered(world: World) -> Iterator[str]:
             one.marks[0]
             for one in world.evidence.said
             if one.chat == chat and len(one.marks) == 1 and one.work != "react"
-            if not any(near.work in WAITING for near in _near(world, one))
+            if not _may_have_joined_a_wait(world, one)
             if not any(c.at >= one.at - 1 for c in _commands(world, chat, *FORGETTING))
         ]
         waits = {mark for one in world.evidence.said if one.work in WAITING for mark in one.marks}
@@ -341,6 +315,11 @@ def _reordered(world: World) -> Iterator[str]:
                 seen += [m for m in answered(bubble.text) if m in order and m not in seen]
             if seen != sorted(seen, key=order.index):
                 yield f"{phone.person.name} sees answers in the order {seen}, not {order}"
+
+
+def _may_have_joined_a_wait(world: World, said: Said) -> bool:
+    waiting = (one.at for one in _near(world, said) if one.work in WAITING)
+    return any(said.at < at + JOINING_SECONDS for at in waiting)
 
 
 def _side_effects(world: World) -> Iterator[str]:
@@ -383,17 +362,21 @@ def _left_progress(world: World) -> Iterator[str]:
     """Yield progress that still says that a tool is running, or that the model does not answer."""
     if not all(event.kind in ORDERLY for event in world.plan.events):
         return
+    # The world does not wait for answers to these, so the model may not have answered yet.
+    unawaited = {one.chat for one in world.evidence.said if one.timer}
     for phone in world.phones:
-        for chat in phone.bubbles:
+        for chat in phone.bubbles.keys() - unawaited:
             for bubble in phone.shown(chat):
                 if _RUNNING.match(bubble.text):
                     yield f"{phone.person.name} still sees {bubble.text!r}"
 
 
 def _reminders(world: World) -> Iterator[str]:
-    if world.evidence.clock_turns or world.evidence.refusals:
+    if world.evidence.clock_turns:
         return
     for said in world.evidence.said:
+        if said.chat in world.signal.refused:
+            continue
         if said.work != "remind" or not is_owed(world, said) or len(said.marks) > 1:
             continue
         if any(one.at >= said.at - 1 for one in _commands(world, said.chat, "!reminders")):
@@ -493,10 +476,9 @@ def _remains(world: World) -> Iterator[str]:
 
 def _still_shown(world: World) -> Iterator[str]:
     for mark, _, is_deleted in _dead_marks(world):
-        if world.evidence.refusals:
-            continue  # Signal refused an edit of the answer, or its deletion
         for phone in world.phones:
-            for chat in phone.bubbles:
+            # Signal may have refused an edit of an answer, or its deletion.
+            for chat in phone.bubbles.keys() - world.signal.refused:
                 ended = any(_commands(world, chat, "!clear", "!stop"))
                 whole = is_deleted and not ended  # these forget which answered questions there were
                 shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=whole))
@@ -506,7 +488,7 @@ def _still_shown(world: World) -> Iterator[str]:
 
 def _is_known(world: World, bubble: Bubble) -> bool:
     """Whether the bot can know of a message: by signal-cli's reply, or by a receipt."""
-    unknown = world.signal.unanswered | world.evidence.unheard
+    unknown = world.signal.unanswered | {one.timestamp for one in world.evidence.unheard}
     if bubble.last != bubble.root and bubble.last in unknown:
         return False  # phones then ignore the bot's later edits of it
     return bubble.root not in unknown or _confirmed(world, [bubble]) > 0

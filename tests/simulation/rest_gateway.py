@@ -20,10 +20,10 @@ import bot.signal.signal_rest  # noqa: F401 - takes 0.7 s, which no history shou
 from tests.fakes import signal_rest_api
 from tests.fakes.json_rpc_server import Json
 from tests.fakes.rest_markup import served
-from tests.fakes.signal_rest_api import WITHOUT_SIGNAL_CLI, Sent, SignalRestApi
+from tests.fakes.signal_rest_api import WITHOUT_SIGNAL_CLI, Sent, SignalRestApi, chat_at
 from tests.fakes.signal_side import Act
 from tests.simulation.loop import OWNER, SimulatedLoop
-from tests.simulation.signal_network import Delivery, Fault, ManyClocks, _has_come
+from tests.simulation.signal_network import BEFORE, Delivery, Fault, ManyClocks, _has_come
 
 PORT: Final = 8_080
 OWNED: Final = "signal-cli"
@@ -31,9 +31,6 @@ SENDS: Final = ("/v2/send", "/v1/polls/", "/v1/remote-delete/", "/v1/reactions/"
 
 ON_THE_WAY_SECONDS: Final = 0.02
 """After this time, a frame has reached the bot, or the server knows of the websocket's end."""
-
-BEFORE: Final = frozenset({Fault.ERROR_BEFORE, Fault.LIMIT_BEFORE, Fault.REFUSED})
-"""Faults without a delivery. Over REST nothing proves a refusal, so it is an error like others."""
 
 ERRORS: Final = (
     (400, '{"error":"Failed to send message: null (IOException)"}'),
@@ -160,14 +157,19 @@ class SimulatedRest(SignalRestApi, ManyClocks):
     async def _send_with_fault(
         self, request: web.Request, handler: Handler
     ) -> web.StreamResponse | None:
-        fault, response = self.faults(), None
+        fault, response, began = self.faults(), None, self._loop.wall()
+        if fault is Fault.REFUSED:  # nothing proves that over REST
+            fault = Fault.ERROR_BEFORE
         if fault is Fault.SLOW:
             await asyncio.sleep(self._rng.uniform(0.5, 6.0))
         if fault not in BEFORE:
             response = await handler(request)
             await asyncio.sleep(self._rng.uniform(*self.delay))
-        self._note_edit(fault, is_edit='"edit_timestamp"' in await request.text())
-        if fault in {Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.REFUSED}:
+        body = await request.json()
+        chat = chat_at(body["recipient"] if "recipient" in body else body["recipients"][0])
+        is_named = "/send" in request.path  # answers to other requests have no timestamp
+        self._note_doubt(fault, chat, began, _MADE.get(), is_named=is_named)
+        if fault in {Fault.ERROR_BEFORE, Fault.ERROR_AFTER}:
             return self._error()
         if fault in {Fault.LIMIT_BEFORE, Fault.LIMIT_AFTER}:
             return _limited()

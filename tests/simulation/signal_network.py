@@ -37,6 +37,14 @@ class Fault(StrEnum):
     REFUSED = "is refused, provably before any delivery"
 
 
+BEFORE: Final = frozenset({Fault.ERROR_BEFORE, Fault.LIMIT_BEFORE, Fault.REFUSED})
+"""Faults without a delivery."""
+
+UNREPORTED: Final = frozenset({Fault.LOST_REPLY, Fault.HANG_UP})
+WAIT_SECONDS: Final = 60.0
+"""The bot waits so long for a reply."""
+
+
 async def _has_come(timestamp: int) -> None:
     """Do not wait: the clock may have been turned back."""
 
@@ -73,6 +81,21 @@ class Delivery:
     files: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A request of which the bot does not know whether it was carried out, or when.
+
+    Attributes:
+        since_ms: the bot knows that its timestamp is later than this, and earlier than `until_ms`.
+        timestamp: of its delivery, or 0 if there was none.
+    """
+
+    chat: ChatId
+    since_ms: int
+    until_ms: int
+    timestamp: int
+
+
 class ManyClocks(SignalPeople):
     """People whose phones do not follow the clock of the bot's machine.
 
@@ -84,15 +107,23 @@ class ManyClocks(SignalPeople):
 
     def __init__(self, account: Account) -> None:
         super().__init__(account)
-        self.lost_edits: list[int] = []  # times of edits that failed before their delivery, in ms
+        self.doubts: list[Doubt] = []
+        self.refused: set[ChatId] = set()
         self._acting: float | None = None
         self._people_last = 0
         self._used: set[int] = set()
 
-    def _note_edit(self, fault: Fault, *, is_edit: bool) -> None:
-        """Note an edit that fails before its delivery; the bot does not know that."""
-        if is_edit and fault in {Fault.ERROR_BEFORE, Fault.LIMIT_BEFORE, Fault.REFUSED}:
-            self.lost_edits.append(int(self._loop.wall() * 1_000))
+    def _note_doubt(
+        self, fault: Fault, chat: ChatId, began: float, timestamp: int, *, is_named: bool = True
+    ) -> None:
+        """Note a request that began at this time of the clock, unless the reply tells it all."""
+        if fault is Fault.REFUSED:
+            self.refused.add(chat)
+            return
+        if fault in {Fault.NONE, Fault.SLOW} and is_named:
+            return
+        ended = self._loop.wall() + (WAIT_SECONDS if fault in UNREPORTED else 0.0)
+        self.doubts.append(Doubt(chat, int(began * 1_000), int(ended * 1_000), timestamp))
 
     def take_clock(self, offset: float) -> None:
         """Take the next timestamp from the clock of a phone, which is wrong by so many seconds."""
@@ -221,30 +252,34 @@ class SimulatedSignal(SignalSide, ManyClocks):
     async def _with_faults(
         self, send: Callable[..., Awaitable[object]], client: Client, params: Json, *more: str
     ) -> object:
-        fault = self.faults()
+        fault, began = self.faults(), self._loop.wall()
         if fault is Fault.SLOW:
             await asyncio.sleep(self._rng.uniform(0.5, 6.0))
-        self._note_edit(fault, is_edit="editTimestamp" in params)
-        if fault is Fault.ERROR_BEFORE:
-            raise self._error(0)
-        if fault is Fault.LIMIT_BEFORE:
-            raise _limited(0)
-        if fault is Fault.REFUSED:
-            raise Refusal(-1, "Unregistered user")
-        result: Any = await send(client, params, *more)
-        self.unanswered.add(result["timestamp"])
-        await asyncio.sleep(self._rng.uniform(*self.delay))
-        if fault is Fault.ERROR_AFTER:
-            raise self._error(result["timestamp"])
-        if fault is Fault.LIMIT_AFTER:
-            raise _limited(result["timestamp"])
-        if fault is Fault.LOST_REPLY:
-            raise LostReply
-        if fault is Fault.HANG_UP:
-            raise HangUp
+        timestamp = 0
+        result: Any = None
+        if fault not in BEFORE:
+            result = await send(client, params, *more)
+            self.unanswered.add(timestamp := result["timestamp"])
+            await asyncio.sleep(self._rng.uniform(*self.delay))
+        self._note_doubt(fault, self._reachable_chat(params), began, timestamp)
+        if fault not in {Fault.NONE, Fault.SLOW}:
+            raise self._end_of(fault, timestamp)
         if client in self._rpc.clients:
-            self.unanswered.discard(result["timestamp"])
+            self.unanswered.discard(timestamp)
         return result
+
+    def _end_of(self, fault: Fault, timestamp: int) -> Exception:
+        match fault:
+            case Fault.LIMIT_BEFORE | Fault.LIMIT_AFTER:
+                return _limited(timestamp)
+            case Fault.REFUSED:
+                return Refusal(-1, "Unregistered user")
+            case Fault.LOST_REPLY:
+                return LostReply()
+            case Fault.HANG_UP:
+                return HangUp()
+            case _:
+                return self._error(timestamp)
 
     def _error(self, timestamp: int) -> Refusal:
         code, message = self._rng.choice(ERRORS)

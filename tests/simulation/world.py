@@ -21,7 +21,14 @@ from tests.simulation.machine import Exit, Machine
 from tests.simulation.mind import Mind, Mood
 from tests.simulation.phones import PLAN, QUESTION, Bubble, Phone, Receipts
 from tests.simulation.rest_gateway import SimulatedRest
-from tests.simulation.signal_network import Delivery, Fault, SimulatedSignal, people
+from tests.simulation.signal_network import (
+    WAIT_SECONDS,
+    Delivery,
+    Doubt,
+    Fault,
+    SimulatedSignal,
+    people,
+)
 from tools import catalog
 from tools.base import Tool
 from tools.schema import tool_from
@@ -105,9 +112,7 @@ class Evidence:
     answers: list[tuple[str, bool, int]] = field(default_factory=list)
     answer_frames: list[int] = field(default_factory=list)
     receipts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    refusals: int = 0
-    unheard: set[int] = field(default_factory=set)
-    edits: list[tuple[ChatId, int]] = field(default_factory=list)
+    unheard: list[Doubt] = field(default_factory=list)
     quoted: set[str] = field(default_factory=set)
     trace: list[str] = field(default_factory=list)
     files: list[bytes] = field(default_factory=list)
@@ -384,8 +389,6 @@ class World:
             self._faults[0][0] -= 1
             return Fault.NONE
         fault = self._faults.pop(0)[1]
-        if not self.plan.over_rest:  # nothing proves a refusal there
-            self.evidence.refusals += fault is Fault.REFUSED
         if fault is Fault.HANG_UP and not self.plan.over_rest:
             self.loop.call_later(0.0, self._note_breaks)
         self.note(f"a send {fault}")
@@ -424,9 +427,7 @@ class World:
     def _carry(self, delivery: Delivery) -> None:
         """Hand a delivery to the phones of a chat, each after its own delay."""
         self._last_activity = self.loop.time()
-        if delivery.kind == "message" and delivery.target:
-            self.evidence.edits.append((delivery.chat, delivery.timestamp))
-        self.loop.call_later(1.0, self._note_unheard, self.machine.life, delivery.timestamp)
+        self.loop.call_later(1.0, self._note_unheard, self.machine.life, delivery)
         self.note(
             f"{delivery.kind} {delivery.timestamp % 10**7} {delivery.target % 10**7 or ''} to"
             f" {self.name_of(delivery.chat)}: {delivery.text[:60]!r}"
@@ -442,10 +443,11 @@ class World:
             phone.free_at = at
             self.loop.call_at(at, self._arrives, phone, delivery)
 
-    def _note_unheard(self, life: int, timestamp: int) -> None:
+    def _note_unheard(self, life: int, delivery: Delivery) -> None:
         """Note a delivery whose reply the bot may not have got, because it was killed."""
         if life != self.machine.life or not self.machine.is_up:
-            self.evidence.unheard.add(timestamp)
+            at, until = delivery.timestamp, int((self.loop.wall() + WAIT_SECONDS) * 1_000)
+            self.evidence.unheard.append(Doubt(delivery.chat, at, until, at))
 
     def _is_in(self, phone: Phone, chat: ChatId) -> bool:
         if chat.is_group:
