@@ -128,7 +128,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", default="300", help="how many, or `7,19,` for these")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
     parser.add_argument("--trace", action="store_true", help="print what happens, and the log")
-    parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
+    parser.add_argument(
+        "--until-failure", action="store_true", help="stop at the first failure, as it is"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     wanted = parser.parse_args(arguments)
     seeds = _seeds(wanted.seeds, wanted.first)
@@ -136,7 +138,8 @@ def main(arguments: list[str]) -> int:
         return _print_traces(seeds)
     logs.configure(level="info", log_format="json")
     played, failures, virtual, unconfirmed = 0, 0, 0.0, 0
-    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    size = 1 if wanted.until_failure else CHUNK
+    chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
     with ProcessPoolExecutor(wanted.jobs) as pool:
         for outcomes in pool.map(_play_seeds, chunks):
             for one in outcomes:
@@ -145,7 +148,7 @@ def main(arguments: list[str]) -> int:
                 unconfirmed += one.copies
                 if one.wrong:
                     failures += 1
-                    _explain(one, is_first=failures == 1)
+                    _explain(one, shortens=failures == 1 and not wanted.until_failure)
             if failures and wanted.until_failure:
                 pool.shutdown(cancel_futures=True)
                 break
@@ -170,10 +173,10 @@ def _print_traces(seeds: list[int]) -> int:
     return 1 if failures else 0
 
 
-def _explain(outcome: Outcome, *, is_first: bool) -> None:
-    """Print a failure; the first one with the shortest history that still fails."""
+def _explain(outcome: Outcome, *, shortens: bool) -> None:
+    """Print a failure, perhaps with the shortest history that still fails."""
     print(f"seed {outcome.seed}: {'; '.join(outcome.wrong)[:600]}", flush=True)
-    if is_first:
+    if shortens:
         print("shortest history that still fails:")
         for event in shortest(history(outcome.seed)).events:
             print(f"  {event}")
