@@ -42,7 +42,8 @@ LONGEST_SECONDS: Final = 4_200.0
 """The world waits no longer for the bot to come to rest: more than an hour, the longest pause."""
 LONG_SECONDS: Final = 700.0
 MANY_EXITS: Final = 200
-"""A bot that ends so often ends at each start, so it does not come to rest."""
+MANY_REQUESTS: Final = 1_000
+"""A bot that ends so often, or asks the model so often, runs in a circle and comes to no rest."""
 STOP_SECONDS: Final = 60.0
 RESTART_SECONDS: Final = 1.0
 MARK: Final = re.compile(r"mk\d{3}z")
@@ -199,11 +200,15 @@ class World:
         began = self.loop.time()
         least = LONG_SECONDS if self.plan.long else QUIET_SECONDS
         self._last_activity = max(self._last_activity, began)
-        while self.loop.time() - began < LONGEST_SECONDS and len(self.evidence.exits) < MANY_EXITS:
+        while self.loop.time() - began < LONGEST_SECONDS and not self._runs_in_a_circle():
             await asyncio.sleep(LOOK_SECONDS)
             quiet = self.loop.time() - self._last_activity
             if quiet >= QUIET_SECONDS and self.loop.time() - began >= least and self.is_settled():
                 return
+
+    def _runs_in_a_circle(self) -> bool:
+        exits, requests = len(self.evidence.exits), len(self.mind.asked)
+        return exits > MANY_EXITS or requests > MANY_REQUESTS
 
     def _files(self) -> bytes:
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
