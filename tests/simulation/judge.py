@@ -277,7 +277,8 @@ def _too_many(world: World) -> Iterator[str]:
 
 def _doubled(world: World) -> Iterator[str]:
     for phone, group in _alike(world):
-        if _confirmed(world, group) > 1 and not _is_beside_another_send(world, phone, group):
+        is_unclear = _is_beside_another_send(world, phone, group) or _has_no_time(world, group)
+        if _confirmed(world, group) > 1 and not is_unclear:
             yield f"{phone.person.name} sees {len(group)} times: {group[0].text[:50]!r}"
 
 
@@ -295,6 +296,17 @@ def _is_beside_another_send(world: World, phone: Phone, group: Sequence[Bubble])
         for send in sends
         if world._is_in(phone, other.chat)
     )
+
+
+def _has_no_time(world: World, group: Sequence[Bubble]) -> bool:
+    """Whether a copy was on its way at the end of a process whose clock had been turned.
+
+    The store does not know when it was sent: after a turn back, it may be before the message.
+    """
+    turns, ends = world.evidence.clock_turns, [at for _, at in world.evidence.stops[:-1]]
+    ends += [at for _, at in world.evidence.kills]
+    is_unanswered = any(one.root in world.signal.unanswered for one in group)
+    return is_unanswered and any(turn < end for turn in turns for end in ends)
 
 
 def _reordered(world: World) -> Iterator[str]:
