@@ -142,10 +142,20 @@ class Doubts:
         return bool(self._of_waiting.get(part.id))
 
     async def earlier_proof(self, part: OutgoingMessage) -> int | None:
-        """Return the timestamp of a message if a receipt proves that an earlier process sent it."""
+        """Return the timestamp of a message if a receipt proves that an earlier process sent it.
+
+        A restart does not shorten the pause after a send in doubt.
+        """
         began = self.messenger.connected_since
         passed = 0.0 if began is None else time.monotonic() - began
-        return await self._proof(self._of_waiting[part.id], PROOF_SECONDS - passed)
+        seconds = max(PROOF_SECONDS - passed, self._left_of_pause(part))
+        return await self._proof(self._of_waiting[part.id], seconds)
+
+    def _left_of_pause(self, part: OutgoingMessage) -> float:
+        now = int(time.time() * 1_000)
+        ended = [at for one in self._of_waiting[part.id] if (at := one.until or now) < now]
+        pause = PAUSES[min(part.attempts, len(PAUSES)) - 1] if part.attempts and ended else 0.0
+        return pause - min(pause, (now - max(ended, default=now)) / 1_000)
 
     async def settle(
         self, chat: ChatId, error: SignalTimeout, copies: int, *, row: int | None = None

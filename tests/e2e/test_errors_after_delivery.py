@@ -13,17 +13,18 @@ from structlog.testing import capture_logs
 from bot.chat import outbox
 from bot.chat.outbox import MAX_COPIES
 from bot.commands.questions import UNDONE
+from bot.config.settings import Settings
 from bot.signal import receipts
 from bot.signal.events import Person
 from conversation_store.models import ChatId
 from tests.e2e.daemon_process import HASTY, daemon, environment
-from tests.e2e.running_bot import World, running_bot, world
+from tests.e2e.running_bot import World, killed_bot, running_bot, world
 from tests.e2e.test_conversation import BEN, CALCULATE
 from tests.e2e.test_questions import ask
 from tests.e2e.test_reactions import react
 from tests.e2e.test_tables import WIDE
 from tests.e2e.test_voice import AAC, VOICE
-from tests.e2e.traces import there
+from tests.e2e.traces import there, there_is
 from tests.fakes.json_rpc_server import Refusal, RefusedAfterDelivery
 from tests.fakes.openai_server import script, speech, text, tool_calls
 from tests.fakes.signal_cli import SignalCli, TcpSignalCli
@@ -208,6 +209,19 @@ async def confirming(people: SignalCli | SignalRestApi) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def empty_stage(
+    failure: str, **sections: Mapping[str, object]
+) -> AsyncIterator[tuple[Stage, Settings]]:
+    """Provide a Signal side, and the settings of a bot whose sends can fail with an error."""
+    error = FAILURES[failure]
+    side = SignalRestApi.listen() if isinstance(error, Answer) else None
+    async with world() as here, side or SignalCli.listen(here.folder / "cli.sock") as people:
+        signal = {"url": people.url, "phone_number": people.account.number}
+        access = {"groups": "always"}
+        yield Stage(here, people, error), here.settings(signal=signal, access=access, **sections)
+
+
+@asynccontextmanager
 async def stage(
     failure: str, *, confirms: bool = False, **sections: Mapping[str, object]
 ) -> AsyncIterator[Stage]:
@@ -216,14 +230,9 @@ async def stage(
     Args:
         confirms: phones confirm everything.
     """
-    error = FAILURES[failure]
-    side = SignalRestApi.listen() if isinstance(error, Answer) else None
-    async with world() as here, side or SignalCli.listen(here.folder / "cli.sock") as people:
-        on = Stage(here, people, error)
-        signal = {"url": people.url, "phone_number": people.account.number}
-        access = {"groups": "always"}
-        phones = confirming(people) if confirms else nullcontext()
-        async with phones, running_bot(here.settings(signal=signal, access=access, **sections)):
+    async with empty_stage(failure, **sections) as (on, settings):
+        phones = confirming(on.people) if confirms else nullcontext()
+        async with phones, running_bot(settings):
             await on.ready()
             yield on
 
@@ -517,6 +526,27 @@ async def test_send_that_signal_cli_handles_after_a_restart_leaves_one_copy(
                 await on.until_shown("one")
                 await signal.say("two")
                 await on.until_shown("one", "two")
+
+
+@TYPICAL
+async def test_restarts_use_up_no_copies_early(
+    failure: str, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "PROOF_SECONDS", 0.05)
+    async with empty_stage(failure) as (on, settings):
+        on.sends, on.delivers = MAX_COPIES, False
+        for tries in range(1, MAX_COPIES):
+            async with killed_bot(settings):
+                await on.ready()
+                if tries == 1:
+                    await on.people.say("one")
+                await on.tried(tries)
+                await there_is(on.here, f"SELECT 1 FROM outbox WHERE attempts = {tries}")
+        async with running_bot(settings):
+            await on.tried(MAX_COPIES)
+    first, second, third = on.tried_at
+    assert second - first >= 0.3
+    assert third - second >= 0.9
 
 
 @TYPICAL
