@@ -315,7 +315,12 @@ async def _open_conversation(
     """Provide the part that answers by the model: prompt, tool loop, files."""
     settings, clock, store, models = base.start.settings, base.start.clock, base.store, base.models
     registry, workspaces = base.tools.registry, base.tools.workspaces
-    prompt = Prompt(registry, system_prompt=settings.bot.system_prompt, in_tee=base.in_tee)
+    prompt = Prompt(
+        registry,
+        system_prompt=settings.bot.system_prompt,
+        in_tee=base.in_tee,
+        max_rounds=settings.tools.max_tool_calls,
+    )
     limits = RateLimits(
         per_person=settings.tools.calls_per_minute,
         per_bot=settings.tools.calls_per_minute_total,
@@ -328,8 +333,7 @@ async def _open_conversation(
     )
     running: dict[int, Turn] = {}
     turn_of = partial(running_turn, running)
-    max_tool_calls = settings.tools.max_tool_calls
-    loop = ToolLoop(registry=registry, executor=executor, max_tool_calls=max_tool_calls)
+    loop = ToolLoop(registry=registry, executor=executor)
     helpers = Helpers(
         loop=loop, store=store.turns, registry=registry, prompt=prompt, turn_of=turn_of
     )
@@ -350,7 +354,7 @@ async def _open_conversation(
         limits.per_person = changed.tools.calls_per_minute
         limits.per_bot = changed.tools.calls_per_minute_total
         executor.timeout_seconds = changed.tools.timeout_seconds
-        loop.max_tool_calls = changed.tools.max_tool_calls
+        prompt.max_rounds = changed.tools.max_tool_calls
         offer_own_tools(changed, registry, parts_of_tools)
 
     base.reload.register(apply)

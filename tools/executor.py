@@ -231,6 +231,8 @@ _VERSION_CHARACTERS: Final = 16
 _MAX_NAME_CHARACTERS: Final = 64
 _MAX_NAMES: Final = 40
 
+NO_SUCH_TOOL: Final = "There is no tool named"
+WRONG_ARGUMENTS: Final = "The arguments of"
 _EMPTY: Final = "The tool ran and returned nothing."
 _IMAGES_ALONE: Final = "The tool ran; you are shown what it returned."
 _FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file."
@@ -330,7 +332,7 @@ class ToolExecutor:
             suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
             listed = ", ".join(names[:_MAX_NAMES]) or "none"
             rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-            sentence = f"There is no tool named {name!r}.{suggestion} Tools: {listed}{rest}."
+            sentence = f"{NO_SUCH_TOOL} {name!r}.{suggestion} Tools: {listed}{rest}."
             raise ToolError(sentence, "unknown")
         return tool
 
@@ -411,7 +413,7 @@ def _bugs_told(tool: str) -> Iterator[None]:
 def _validate(tool: Tool, text: str) -> Any:
     """Return the parsed arguments of a call."""
     if len(text) > MAX_ARGUMENTS_BYTES:
-        raise InvalidArguments(f"The arguments of {tool.name} are too long.")
+        raise InvalidArguments(f"{WRONG_ARGUMENTS} {tool.name} are too long.")
     try:
         with _bugs_told(tool.name):
             return tool.parse(text)
@@ -420,7 +422,7 @@ def _validate(tool: Tool, text: str) -> Any:
         if len(tool.schema_text) > MAX_SCHEMA_CHARACTERS:
             schema = "the tool's schema."
         raise InvalidArguments(
-            f"The arguments of {tool.name} are wrong: {problems}. "
+            f"{WRONG_ARGUMENTS} {tool.name} are wrong: {problems}. "
             f"Send one JSON object that fits {schema}"
         ) from None
 

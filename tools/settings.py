@@ -259,6 +259,10 @@ class CommandSettings(Section):
     max_output_bytes: int = Field(102_400, ge=1_024, le=2**20)
 
 
+MAX_ROUNDS: Final = 16
+"""How often the model may call tools in a turn, unless a setting says otherwise."""
+
+
 class ToolSettings(Section):
     """A tool without settings of its own."""
 
@@ -270,7 +274,7 @@ class ToolsSettings(Section):
 
     enabled: bool = True
     disabled: Annotated[frozenset[str], BeforeValidator(comma_separated)] = frozenset()
-    max_tool_calls: int = Field(5, ge=0, le=100)
+    max_tool_calls: int = Field(MAX_ROUNDS, ge=0, le=100)
     timeout_seconds: float = Field(10, gt=0, le=600)
     calls_per_minute: int = Field(60, ge=1)
     calls_per_minute_total: int = Field(600, ge=1)

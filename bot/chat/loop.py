@@ -11,7 +11,12 @@ from typing import Final
 import structlog
 
 from bot.backoff import set_within
-from bot.chat.plan import INSTEAD_OF_WORDS, OVER_LIMIT, allowed_calls, reaction_in
+from bot.chat.plan import (
+    INSTEAD_OF_WORDS,
+    OVER_LIMIT,
+    allowed_calls,
+    reaction_in,
+)
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -31,14 +36,10 @@ TOOLS_START_SECONDS: Final = 20.0
 
 @dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class ToolLoop:
-    """Finds the answers of turns.
-
-    After `max_tool_calls`, which may be changed at any time, the model has to answer in words.
-    """
+    """Finds the answers of turns."""
 
     registry: Registry
     executor: ToolExecutor
-    max_tool_calls: int
 
     async def run(self, turn: Turn) -> str | None:
         """Return the model's answer, empty if it says nothing twice; may be cancelled.
@@ -82,7 +83,7 @@ class ToolLoop:
     # Ask the model ---------------------------------------------------------------------------
 
     def _allowed(self, turn: Turn) -> tuple[frozenset[str], bool]:
-        return allowed_calls(turn.messages, self.max_tool_calls, self._is_bookkeeping)
+        return allowed_calls(turn.messages, turn.final_prompt.max_rounds, self._is_bookkeeping)
 
     def _is_bookkeeping(self, name: str) -> bool:
         tool = self.registry.get(name)
@@ -112,8 +113,7 @@ class ToolLoop:
         if shows_images and not await model.sees_images():
             turn.note_unseen()
             messages, shows_images = without_images(messages), False
-        is_shown_tools = with_tools and self.max_tool_calls
-        tools = turn.prompt.shown(model.traits) if is_shown_tools else ()
+        tools = turn.prompt.shown(model.traits) if with_tools else ()
         complete = partial(
             model.complete,
             still_trying=turn.progress.still_trying,
@@ -149,7 +149,9 @@ class ToolLoop:
 
         Questions to a person may stay open.
         """
-        allowed, _ = self._allowed(turn)
+        allowed, has_room = self._allowed(turn)
+        work = [call.id for call in turn.open_calls if self._is_shown(call.name)]
+        turn.last_call = "" if has_room or not work else work[-1]
         heard, caller = await self._heard(turn), turn.confined_caller
         requests = [
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)

@@ -4,8 +4,8 @@ After `!plan`, a turn only reads until a person has accepted its plan. The store
 with a sentence that says so; restarts and `!retry` recognize the mode by it. A person who writes
 this sentence affects only their own turn.
 
-A turn may make a limited number of calls, and ten times as many once its plan is accepted. It ends
-with words or with a reaction.
+A turn may call tools in a limited number of rounds, and in ten times as many once its plan is
+accepted. It ends with words or with a reaction.
 """
 
 import re
@@ -19,6 +19,7 @@ from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
 from conversation_store.models import Message, ReceivedMessage, ToolCall
 from tools.base import InvalidArguments
+from tools.executor import NO_SUCH_TOOL, WRONG_ARGUMENTS
 from tools.people import PROPOSE_PLAN, REACT, REACTED
 from tools.schema import parse_object
 
@@ -29,14 +30,28 @@ PLANNING: Final = (
 
 _COMMAND: Final = re.compile(r"\s*!plan\s+(?=\S)", re.IGNORECASE)
 
+CALLS_PER_ROUND: Final = 3
+"""The calls of a turn are at most so many times its rounds."""
+
 MAX_FREE_CALLS: Final = 30
-"""Bookkeeping calls of a turn that do not count towards its limit of calls."""
+"""Bookkeeping calls of a turn that do not count."""
+
+MAX_FREE_MISTAKES: Final = 3
+"""Calls of a turn that end as `MISTAKES` and do not count."""
+
+MISTAKES: Final = frozenset({"invalid", "unknown"})
+"""Outcomes of calls that were refused for their name or their arguments."""
 
 PLAN_FACTOR: Final = 10
-"""Factor of the limit of calls once a plan is accepted."""
+"""Factor of the limits once a plan is accepted."""
 
 OVER_LIMIT: Final = (
-    "Not run: no more tool calls are allowed for this message. Answer with what you have."
+    "Not run: the tool calls for this message are used up. Answer now with what you have, and say"
+    " what is left to do."
+)
+LAST_ROUND: Final = (
+    "\n[This was the last round of tool calls for this message. Answer now, and say what is left to"
+    " do.]"
 )
 
 
@@ -68,20 +83,37 @@ def is_accepted(messages: Iterable[Message]) -> bool:
 
 
 def allowed_calls(
-    messages: Sequence[Message], limit: int, is_bookkeeping: Callable[[str], bool]
+    messages: Sequence[Message], rounds: int, is_bookkeeping: Callable[[str], bool]
 ) -> tuple[frozenset[str], bool]:
-    """Return the ids of calls that may run, up to a limit, and whether more may be made."""
+    """Return the ids of calls that may run, and whether calls may be made after them.
+
+    Args:
+        rounds: how often tools may be called, each time with several calls.
+    """
     factor = PLAN_FACTOR if is_accepted(messages) else 1
-    work, notes = limit * factor, MAX_FREE_CALLS * factor
+    rounds, notes = rounds * factor, MAX_FREE_CALLS * factor
+    calls, mistakes = rounds * CALLS_PER_ROUND, MAX_FREE_MISTAKES
+    mistaken = {one.tool_call_id for one in messages if _is_mistake(one)}
     allowed = set()
-    for call in (call for message in messages for call in message.tool_calls):
-        if is_bookkeeping(call.name):
-            notes -= 1
-        else:
-            work -= 1
-        if min(work, notes) >= 0:
-            allowed.add(call.id)
-    return frozenset(allowed), min(work, notes) > 0
+    for asked in (message.tool_calls for message in messages):
+        is_work = False
+        for call in asked:
+            if is_bookkeeping(call.name):
+                notes -= 1
+            elif call.id in mistaken and mistakes:
+                mistakes -= 1
+            else:
+                is_work = True
+                calls -= 1
+            if min(rounds - is_work, calls, notes) >= 0:
+                allowed.add(call.id)
+        rounds -= is_work
+    return frozenset(allowed), min(rounds, calls, notes) > 0
+
+
+def _is_mistake(result: Message) -> bool:
+    """Whether a call ended as one of `MISTAKES`."""
+    return result.failed and (result.content or "").startswith((NO_SUCH_TOOL, WRONG_ARGUMENTS))
 
 
 INSTEAD_OF_WORDS: Final = "[I reacted with {emoji} and wrote nothing.]"

@@ -28,7 +28,7 @@ from conversation_store.store import ConversationStore
 from tools.base import UNKNOWN_ZONE, Caller, Tool, ToolSpec
 from tools.registry import Registry
 from tools.reminders import zone_named
-from tools.settings import BY_NEED, NEED_OF_OTHERS
+from tools.settings import BY_NEED, MAX_ROUNDS, NEED_OF_OTHERS
 
 INSTRUCTIONS: Final = (
     "## Wishes of this chat\n"
@@ -152,6 +152,7 @@ GUIDELINES: Final = (
 )
 TOOL_GUIDELINES: Final = (
     "- Use tools for what they know better than you; do not guess what you can look up or compute."
+    " Send independent calls together: you have {max_rounds} rounds of calls for one message."
 )
 ASKING_GUIDELINE: Final = (
     "- Before a tool that writes, runs or spends something, the person is asked by itself: call it"
@@ -210,6 +211,7 @@ class Prompt:
         system_prompt: replaces the built-in text; tools and date are still added. It may be
             changed at any time, for later turns.
         in_tee: whether the built-in text may speak of a trusted execution environment.
+        max_rounds: how often the model may call tools in a turn; may be changed at any time, too.
     """
 
     registry: Registry
@@ -217,14 +219,18 @@ class Prompt:
     _: KW_ONLY
     system_prompt: str | None = None
     in_tee: bool = False
+    max_rounds: int = MAX_ROUNDS
     only_reading: bool = False
     notes: Notes = _NO_NOTES
 
     def of_helper(self, caller: Caller) -> "Prompt":
         """Return the prompt for a caller's helper, with the tools that it has."""
         rules = self.system_prompt
-        system_prompt = HELPER if rules is None else f"{HELPER}\n\n{RULES.format(rules=rules)}"
-        return Prompt(self.registry, caller, system_prompt=system_prompt)
+        text = HELPER.format(max_rounds=self.max_rounds)
+        system_prompt = text if rules is None else f"{text}\n\n{RULES.format(rules=rules)}"
+        return Prompt(
+            self.registry, caller, system_prompt=system_prompt, max_rounds=self.max_rounds
+        )
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -237,7 +243,7 @@ class Prompt:
         return self._offer(traits).specs
 
     def _offer(self, traits: ModelTraits) -> _Offer:
-        return _offered(self.tools, self.notes.useless, traits)
+        return _offered(self.tools, self.notes.useless, traits, self.max_rounds)
 
     def system(self, now: datetime, traits: ModelTraits) -> Message:
         """Return the system message for a model, with the date."""
@@ -327,7 +333,9 @@ class Prompt:
 
 
 @lru_cache(maxsize=16)
-def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits) -> _Offer:
+def _offered(
+    tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTraits, max_rounds: int
+) -> _Offer:
     """Return the offer of some tools to a model; cached, as each turn needs it several times."""
     if not traits.takes_tools:
         return _Offer(GUIDELINES)
@@ -337,7 +345,7 @@ def _offered(tools: tuple[Tool, ...], useless: frozenset[str], traits: ModelTrai
     warning = UNTRUSTED_GUIDELINE * any(tool.untrusted for tool in shown)
     lines = [GUIDELINES]
     if shown:
-        lines.append(TOOL_GUIDELINES)
+        lines.append(TOOL_GUIDELINES.format(max_rounds=max_rounds))
     if any(tool.side_effects for tool in shown):
         lines.append(ASKING_GUIDELINE)
     guidelines = "\n".join(filter(None, (*lines, warning)))

@@ -19,7 +19,7 @@ from bot.chat.ask import Questions
 from bot.chat.history import NO_PAST, Past
 from bot.chat.joining import RunningTurn
 from bot.chat.media import CANNOT_SEE
-from bot.chat.plan import is_accepted
+from bot.chat.plan import LAST_ROUND, MISTAKES, is_accepted
 from bot.chat.progress import Ended, Progress, ToolSigns
 from bot.chat.prompt import Prompt, bytes_of
 from bot.chat.quotes import checked, own_words
@@ -133,6 +133,7 @@ class Turn:
         most_tokens: after so many, the turn may make no more calls; None means no limit.
         helper: the helper whose turn this is; None for the turn of a person.
         rounds: how often tools were called.
+        last_call: id of the call whose result tells that no more may follow; empty if some may.
         is_cut: the model's limit cut off the answer.
         answer: the text, as the model wrote it.
         reaction: an emoji that is the answer instead of a text.
@@ -159,6 +160,7 @@ class Turn:
     messages: list[Message] = field(init=False)
     notices: list[str] = field(init=False)
     rounds: int = field(init=False)
+    last_call: str = field(default="", init=False)
     costs: Costs = field(init=False)
     progress: Progress = field(init=False)
     signs: ToolSigns = field(init=False)
@@ -383,7 +385,7 @@ class Turn:
         self._note_reader([tool])  # files may have come while the bot waited for a person
         await self.parts.store.turns.record_result(
             request.call_id,
-            result.content,
+            self._told(result),
             entry,
             images=_images_of(result),
             files=[Attachment(file.name, file.content_type, file.data) for file in result.files],
@@ -393,6 +395,12 @@ class Turn:
             self._shown_calls.remove(request.call_id)
             self.signs.finished(request.tool, ok=result.outcome == "ok")
 
+    def _told(self, result: ToolResult) -> str:
+        """Return a result as the model reads it."""
+        ran = result.outcome != "refused" and result.outcome not in MISTAKES
+        is_last = ran and result.request.call_id == self.last_call
+        return result.content + LAST_ROUND * is_last
+
     def close(self, result: ToolResult) -> None:
         """Give an open call its result; a call that waits for a person stays open."""
         if result.outcome == "awaits_person":
@@ -401,7 +409,7 @@ class Turn:
             if message.tool_call_id == result.request.call_id and message.content is None:
                 self.messages[place] = replace(
                     message,
-                    content=result.content,
+                    content=self._told(result),
                     images=_images_of(result),
                     failed=result.outcome != "ok",
                 )

@@ -58,7 +58,8 @@ class Minds:
 
 def is_of_helper(body: Body) -> bool:
     """Whether a request is a helper's."""
-    return str(body["messages"][0]["content"]).startswith(HELPER)
+    begin = HELPER.partition("\n")[0]
+    return str(body["messages"][0]["content"]).startswith(begin)
 
 
 def task_of(body: Body) -> str:

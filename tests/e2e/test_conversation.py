@@ -8,17 +8,20 @@ from itertools import pairwise
 from prometheus_client import generate_latest
 
 from bot.app import build
+from bot.chat.plan import CALLS_PER_ROUND, LAST_ROUND, MAX_FREE_MISTAKES, OVER_LIMIT
 from bot.chat.presence import TYPING_AFTER_SECONDS
 from bot.commands.questions import HOW_TO_PLAN
 from bot.foundation import Start
 from bot.signal.events import Person
 from conversation_store.models import ChatId, StyleRange, TextStyle
+from tests.e2e.minds import results_in
 from tests.e2e.running_bot import story, world
 from tests.fakes.openai_server import script, text, tool_calls
 from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 CALCULATE = ("calculate", {"expression": "127*43"})
+ONE_ROUND = {"max_tool_calls": 1}
 
 
 async def test_a_message_gets_one_answer() -> None:
@@ -52,17 +55,39 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
     assert here.shown() == "🔧 Using calculate ✓, date_time ✓"
 
 
-async def test_after_the_last_allowed_call_the_model_must_answer_in_words() -> None:
-    rounds = [tool_calls(CALCULATE, CALCULATE), tool_calls(CALCULATE, CALCULATE)]
-    async with story(script(*rounds, text("Enough.")), tools={"max_tool_calls": 3}) as here:
+async def test_after_the_last_round_of_calls_the_model_must_answer_in_words() -> None:
+    rounds = [tool_calls(CALCULATE, CALCULATE), tool_calls(CALCULATE)]
+    async with story(script(*rounds, text("Enough.")), tools={"max_tool_calls": 2}) as here:
         assert await here.asked("Work") == "Enough."
-    assert "tools" in here.model.requests[1]
-    last = here.model.requests[2]
-    assert last["tools"] == here.model.requests[1]["tools"]
+    _, middle, last = here.model.requests
+    assert "you have 2 rounds of calls" in middle["messages"][0]["content"]
+    assert last["tools"] == middle["tools"]
     assert last["tool_choice"] == "none"
-    results = [message["content"] for message in last["messages"] if message["role"] == "tool"]
-    assert results[:3] == ["5461", "5461", "5461"]
-    assert results[3].startswith("Not run")
+    assert results_in(middle) == ["5461", "5461"]
+    assert results_in(last) == ["5461", "5461", f"5461{LAST_ROUND}"]
+
+
+async def test_a_round_with_too_many_calls_is_the_last_one() -> None:
+    calls = [CALCULATE] * (CALLS_PER_ROUND + 1)
+    async with story(script(tool_calls(*calls), text("Enough.")), tools=ONE_ROUND) as here:
+        assert await here.asked("Work") == "Enough."
+    assert here.results() == ["5461"] * CALLS_PER_ROUND + [OVER_LIMIT]
+
+
+async def test_the_first_calls_with_a_wrong_name_or_wrong_arguments_cost_nothing() -> None:
+    slips = [("calculator", {}), ("calculate", {"sum": "1"}), ("calculate", {})]
+    steps = [*(tool_calls(slip) for slip in slips), tool_calls(CALCULATE), text("Done.")]
+    async with story(script(*steps), tools=ONE_ROUND) as here:
+        assert await here.asked("Work") == "Done."
+    assert here.results()[-1] == f"5461{LAST_ROUND}"
+    assert not any(LAST_ROUND in result for result in here.results()[:-1])
+
+
+async def test_further_wrong_calls_use_up_the_rounds() -> None:
+    steps = [tool_calls(("calculator", {}))] * (MAX_FREE_MISTAKES + 1)
+    async with story(script(*steps, text("Sorry.")), tools=ONE_ROUND) as here:
+        assert await here.asked("Work") == "Sorry."
+    assert here.model.requests[-1]["tool_choice"] == "none"
 
 
 async def test_invented_tool_names_are_no_metric_labels_even_beyond_the_limit() -> None:

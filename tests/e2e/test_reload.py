@@ -191,7 +191,7 @@ async def test_each_reloaded_setting_reaches_every_part_that_uses_it(
             )
             assert access.admins == {ADA.aci}
             assert bot.base.store.retention_days == 62
-            assert loop.max_tool_calls == 3
+            assert bot.chats.conversation.prompt.max_rounds == 3
             assert loop.executor.timeout_seconds == 4
             limits = loop.executor.limits
             assert (limits.per_person, limits.per_bot) == (65, 660)
