@@ -56,7 +56,7 @@ from bot.chat.turn import Turn, TurnParts, running_turn
 from bot.chat.upkeep import Expiry, FileCleanup, hold_while_refused
 from bot.chat.voice import Voice, is_speech
 from bot.commands.base import Parts
-from bot.commands.catalog import available
+from bot.commands.catalog import available, told_to_model
 from bot.config.llm import DEFAULT
 from bot.config.settings import Settings
 from bot.errors import MessagesLost
@@ -244,6 +244,13 @@ async def build(start: Start) -> AsyncIterator[Bot]:
             clock=clock,
         )
         commands = available(parts, note_to_self=settings.access.note_to_self)
+
+        def tell_model(changed: Settings) -> None:
+            days = changed.store.retention_days
+            conversation.prompt.about = told_to_model(commands.values(), days)
+
+        tell_model(settings)
+        base.reload.register(tell_model)
 
         # Chats
         file_cleanup = FileCleanup(messenger, store.files, workspaces)

@@ -46,8 +46,6 @@ NOTED_SQL: Final = f"""
         (SELECT count(*) FROM facts WHERE {OF_CHAT}
             AND NOT EXISTS (SELECT 1 FROM memories WHERE chat = ?1 AND is_off)),
         EXISTS (SELECT 1 FROM catch_up_groups WHERE ?3 OR chat = ?1),
-        EXISTS (SELECT 1 FROM turns WHERE chat = ?1 AND state != 'running'),
-        EXISTS (SELECT 1 FROM reminders WHERE person = ?4),
         (SELECT zone FROM clocks WHERE person = ?4)
 """
 
@@ -62,8 +60,6 @@ class Noted(NamedTuple):
         zone: the person's time zone, if it is known.
         reactions: to answers, for the next turn.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
-        has_past: earlier messages can be found.
-        has_reminders: the person has some.
     """
 
     instructions: str | None
@@ -72,8 +68,6 @@ class Noted(NamedTuple):
     zone: str | None
     reactions: tuple[AnswerReaction, ...]
     has_catch_up: bool
-    has_past: bool
-    has_reminders: bool
 
 
 def _is_off(db: Session, chat: ChatId) -> bool:
@@ -168,11 +162,11 @@ class MemoryStore(Aggregate):
         """Return the additions of a chat and of a person in it to the prompt, in one read."""
         now = self._now_ms()
         rows = db.run(NOTED_SQL, chat, now, not chat.is_group, person)
-        ((wishes, count, *has, zone),) = rows
+        ((wishes, count, has_catch_up, zone),) = rows
         facts = _shown(db, chat, now) if count else ()
         has_reacted = self._context.with_reactions.may_have(db, chat)
         reacted = reactions.waiting(db, chat) if has_reacted else ()
-        return Noted(wishes, facts, count - len(facts), zone, reacted, *map(bool, has))
+        return Noted(wishes, facts, count - len(facts), zone, reacted, bool(has_catch_up))
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

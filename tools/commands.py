@@ -115,6 +115,7 @@ async def run_command(
 
     Args:
         arguments: Of a program, without a shell.
+        timeout_seconds: At most 300. Default 30.
     """
     if not arguments.strip():
         return await run(("sh", THE_SCRIPT), command, timeout_seconds)
@@ -126,7 +127,13 @@ async def run_command(
 
 
 async def run_python(run: Run, code: Line, timeout_seconds: Seconds = 0) -> str:
-    """Run Python in the workspace, without a network."""
+    """Run a Python 3 program in the workspace, without a network; the person's files are in inbox/.
+
+    Print results; save plots and files here, then call send_file.
+
+    Args:
+        timeout_seconds: At most 300. Default 30.
+    """
     return await run(("python3", "-I", "-c", _AS_UTF_8, THE_SCRIPT), code, timeout_seconds)
 
 

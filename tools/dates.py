@@ -21,16 +21,30 @@ MAX_ZONE_CHARACTERS: Final = 64
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE)
 _NEAREST: Final = 5
 _FURTHER_CITIES: Final = {
-    "Africa/Johannesburg": "pretoria", "America/New_York": "brooklyn",
-    "America/Toronto": "montreal", "Asia/Jakarta": "bandung", "Asia/Karachi": "rawalpindi",
-    "Asia/Kolkata": "bengaluru bombay delhi surat", "Asia/Riyadh": "mecca",
-    "Asia/Seoul": "incheon", "Asia/Shanghai": "canton peking",
-    "Asia/Tokyo": "kawasaki kyoto yokohama", "Europe/Amsterdam": "the_hague",
-    "Europe/Berlin": "bonn koln munchen", "Europe/Madrid": "seville",
-    "Europe/Moscow": "saint_petersburg", "Europe/Rome": "turin",
-    "Europe/Zurich": "basel lausanne",
+    "Africa/Cairo": "القاهرة kairo", "Africa/Johannesburg": "pretoria",
+    "America/Havana": "la_habana", "America/Mexico_City": "ciudad_de_méxico",
+    "America/New_York": "brooklyn nueva_york", "America/Toronto": "montreal",
+    "Asia/Baghdad": "بغداد", "Asia/Beirut": "بيروت", "Asia/Damascus": "دمشق",
+    "Asia/Dubai": "دبي", "Asia/Hong_Kong": "香港", "Asia/Jakarta": "bandung",
+    "Asia/Jerusalem": "القدس ירושלים תל_אביב", "Asia/Karachi": "rawalpindi",
+    "Asia/Kolkata": "bengaluru bombay delhi surat दिल्ली मुंबई", "Asia/Riyadh": "mecca الرياض",
+    "Asia/Seoul": "incheon 서울", "Asia/Shanghai": "canton peking pekín pékin 上海 北京",
+    "Asia/Singapore": "singapur singapour 新加坡", "Asia/Taipei": "台北",
+    "Asia/Tehran": "تهران", "Asia/Tokyo": "kawasaki kyoto yokohama tokio 東京 大阪 京都",
+    "Europe/Amsterdam": "the_hague den_haag", "Europe/Athens": "αθήνα athina athen atenas",
+    "Europe/Belgrade": "beograd београд belgrad", "Europe/Berlin": "bonn köln münchen берлин",
+    "Europe/Brussels": "brüssel bruxelles brussel antwerpen", "Europe/Bucharest": "bucurești",
+    "Europe/Copenhagen": "københavn kopenhagen", "Europe/Istanbul": "стамбул",
+    "Europe/Kyiv": "київ киев kiew", "Europe/Lisbon": "lisboa lissabon lisbonne",
+    "Europe/London": "londres londra лондон", "Europe/Madrid": "seville sevilla",
+    "Europe/Minsk": "минск", "Europe/Moscow": "saint_petersburg москва санкт-петербург moskau",
+    "Europe/Paris": "париж parigi", "Europe/Prague": "praha prag praga",
+    "Europe/Riga": "рига rīga", "Europe/Rome": "turin roma rom milano mailand napoli neapel",
+    "Europe/Sofia": "софия", "Europe/Tallinn": "таллин", "Europe/Vienna": "wien вена vienne",
+    "Europe/Vilnius": "вильнюс wilna", "Europe/Warsaw": "warszawa warschau варшава kraków",
+    "Europe/Zurich": "basel lausanne genève genf bern",
 }  # fmt: skip
-"""Large cities without an airport of their name."""
+"""Large cities without an airport of their name, and names in the languages of their people."""
 _NO_PLACES: Final = {"Factory", "localtime"}
 
 
@@ -114,7 +128,7 @@ def _large_cities() -> dict[str, set[str]]:
             if (folded := _folded(name.replace("-", " "))) and airport["tz"]:
                 cities.setdefault(folded, set()).add(airport["tz"])
     for zone, names in _FURTHER_CITIES.items():
-        cities |= {name: {zone} for name in names.split()}
+        cities |= {_folded(name): {zone} for name in names.split()}
     return cities
 
 
@@ -162,12 +176,13 @@ async def date_time(
     *,
     home: str = "UTC",
 ) -> str:
-    """Tell the time in a zone, work out a date, or count between two. Use it for all dates.
+    """Tell the time in a zone, a date plus or minus some time, or the span between two dates.
 
     Args:
-        start: now, today, or ISO 8601.
-        add: Such as 1 month -2 days.
-        zone: Other IANA name, city, UTC+2.
+        start: now (default), today, or ISO 8601.
+        add: 1 month -2 days; 90 days.
+        until: Date to count to.
+        zone: IANA name such as Asia/Tokyo, a city, or UTC+2. Default: the person's.
     """
     # The first call reads the directory of zones from the disk.
     return await asyncio.to_thread(answer, start, add, until, zone or home, datetime.now(UTC))

@@ -86,6 +86,7 @@ async def recall(
 
     Args:
         query: Empty for the newest.
+        limit: 1 to 50. Default 10.
     """
     facts = await memory.recall(query, limit)
     lines = [f"{fact.number} ({_utc(fact.said_at):%Y-%m-%d}): {fact.text}" for fact in facts]

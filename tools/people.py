@@ -64,7 +64,14 @@ def ask_user_of(choose: Choose) -> Tool:
         *,
         multiple: bool = False,
     ) -> str:
-        """Ask the person, perhaps with options, if you must; never if you may use tools."""
+        """Show the person a question and wait for the answer, if you cannot go on without it.
+
+        Not for permission to call a tool: calls that need it ask by themselves.
+
+        Args:
+            options: 2 to 10 short choices; leave out for a free answer.
+            multiple: Several may be chosen.
+        """
         return await choose(caller, _choice(question, options, multiple=multiple))
 
     return _answered_by_person(ask_user)
@@ -76,7 +83,14 @@ def propose_plan_of(decide: Decide) -> Tool:
     async def propose_plan(
         caller: Caller, plan: Annotated[str, Field(min_length=1, max_length=MAX_PLAN_CHARACTERS)]
     ) -> str:
-        """Show a plan in Markdown before longer work that changes something."""
+        """Show the person a plan and wait for yes, no or changes.
+
+        Before work of many steps that changes something, or if they ask to see a plan first. After
+        a yes you may call tools ten times as often.
+
+        Args:
+            plan: Markdown list of steps.
+        """
         return await decide(caller, plan)
 
     return _answered_by_person(propose_plan)

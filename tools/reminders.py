@@ -373,13 +373,14 @@ class Reminders:
 
 
 async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") -> str:
-    """Remind the person at a time; again, if they reply to a reminder with a time.
+    """Send the person a reminder at a time, once or repeatedly.
 
     Args:
-        text: In their language: "Call your mother".
-        at: ISO 8601 in their local time. For "in 10 minutes", add to the message's time, with
-            +00:00.
-        repeat: RRULE such as FREQ=WEEKLY;BYDAY=TU.
+        text: What to do, in their language: "Call your mother".
+        at: ISO 8601 in their local time, without offset: 2026-12-24T09:00. For "in 10 minutes":
+            the time of their message plus 10 minutes, with the offset of its mark:
+            2026-11-28T21:36+01:00.
+        repeat: RRULE. Every second Tuesday: FREQ=WEEKLY;INTERVAL=2;BYDAY=TU. Leave out for once.
     """
     return await _set(reminders, text, at, repeat, is_question=False)
 
@@ -389,7 +390,8 @@ async def schedule(reminders: Reminders, question: Text, at: At, repeat: Repeat 
 
     Args:
         question: Complete in itself.
-        at: As for remind.
+        at: ISO 8601 in their local time, as for remind.
+        repeat: RRULE, as for remind.
     """
     return await _set(reminders, question, at, repeat, is_question=True)
 
@@ -408,13 +410,16 @@ async def cancel_reminder(reminders: Reminders, number: Number) -> str:
     return f"Number {number} is cancelled."
 
 
+SET_TIMEZONE: Final = "set_timezone"
+
+
 async def set_timezone(
     reminders: Reminders, zone: Annotated[str, Field(max_length=MAX_ZONE_CHARACTERS)]
 ) -> str:
-    """Set the person's time zone if they say where they are; never guess.
+    """Store the person's time zone once they say where they live; never guess.
 
     Args:
-        zone: IANA name or city.
+        zone: IANA name: Europe/Vienna for Wien.
     """
     return f"Remembered. {_now(reminders, await reminders.move(zone))}"
 

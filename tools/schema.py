@@ -307,7 +307,7 @@ def tool_from(
 ) -> Tool:
     """Make a tool of an async function.
 
-    The function's name is the tool's name, and the first paragraph of its docstring the
+    The function's name is the tool's name, and its docstring up to `Args:` the
     description. The docstring's `Args:`, or an argument's own `Field`, describe those arguments
     whose names do not say enough: the model reads all of it with every request.
 
@@ -444,11 +444,13 @@ def _arguments_model(
 
 
 def _documentation(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring and the texts of its `Args:` section."""
+    """Return a docstring without its sections, and the texts of its `Args:` section."""
     docstring = inspect.getdoc(function)
     if not docstring:
         raise TypeError(f"{function.__name__} has no docstring")
-    description = " ".join(docstring.partition("\n\n")[0].split())
+    description = " ".join(
+        re.split(r"^\w+:\n", docstring, maxsplit=1, flags=re.MULTILINE)[0].split()
+    )
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", docstring, re.MULTILINE)
     arguments: dict[str, str] = {}
     name = ""

@@ -59,7 +59,9 @@ async def search_chat(
     """Search earlier messages and answers of this chat.
 
     Args:
-        before: An ISO date.
+        limit: 1 to 30. Default 10.
+        before: ISO date.
+        after: ISO date.
     """
     since = _ms(after, chat.zone) if after else 0
     until = _ms(before, chat.zone) if before else FOREVER_MS

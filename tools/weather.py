@@ -305,10 +305,14 @@ async def open_weather(settings: WeatherSettings) -> AsyncIterator[Tool]:
         units: UnitSystem = "metric",
         days: Annotated[int, Field(ge=1, le=7)] = 3,
     ) -> str:
-        """Tell the weather and forecast of a place.
+        """Tell the weather now and the daily forecast of a place.
+
+        If several places have the name, the result lists them: check that it is the right one.
 
         Args:
-            place: Portland, Maine; or 52.52, 13.41.
+            place: With region or country: Springfield, Illinois; or 52.52, 13.41.
+            units: Default metric.
+            days: 1 to 7, counting today. Default 3.
         """
         spot = await find(place, partial(_places, web, settings))
         forecast = await _forecast(web, settings, spot, units, days)

@@ -240,7 +240,16 @@ class ChatHandler:
         can_be_asked = True
         accepted = pieces[-1]
         chat, person = accepted.message.chat, accepted.message.author
-        notes = await notes_of(self.store, chat, uses_memory=self.uses_memory, person=person)
+        name = accepted.message.author_name or ""
+        speaks = "off" if self.voice is None else self.voice.voices.of(chat)
+        notes = await notes_of(
+            self.store,
+            chat,
+            uses_memory=self.uses_memory,
+            person=person,
+            name=name,
+            speaks=speaks,
+        )
         if pieces[0].begun:
             resumed = await self.store.turns.resume(pieces[0])
             if resumed is None:

@@ -58,11 +58,13 @@ HelpWith = Callable[[str, Sequence[str]], Awaitable[ToolOutput]]
 
 
 async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOutput:
-    """Give a part of longer work to a helper; several work at once.
+    """Give a self-contained part of longer research to a helper, which answers you.
+
+    Several in one message work at the same time.
 
     Args:
-        task: All that it has to know.
-        tools: If it needs more than reading tools.
+        task: All that it has to know, and what to return. It does not see this chat.
+        tools: Names of tools. Default: all that only read.
     """
     return await help_with(task, tools)
 

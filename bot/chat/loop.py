@@ -24,6 +24,7 @@ from bot.llm.rearranged import without_images
 from tools.base import UNTRUSTED, Heard, ToolRequest, ToolResult
 from tools.executor import ToolExecutor
 from tools.registry import Registry
+from tools.reminders import SET_TIMEZONE
 
 log = structlog.get_logger()
 
@@ -160,15 +161,17 @@ class ToolLoop:
         # Calls that ask first are shown once they are allowed; a question is visible anyway.
         at_once = (one for one in requests if not self.executor.asks_first(one))
         turn.show(one for one in at_once if one.call_id in allowed and self._is_shown(one.tool))
-        running = []
-        async with asyncio.TaskGroup() as tasks:
-            for request in requests:
-                is_allowed = request.call_id in allowed
-                call = self._run_call(turn, request, is_allowed=is_allowed)
-                running.append(tasks.create_task(call))
-                await asyncio.sleep(0)  # other turns may run between the questions of many calls
-        for task in running:
-            turn.close(task.result())
+        zones = [one for one in requests if one.tool == SET_TIMEZONE]  # other calls need the zone
+        for group in (zones, [one for one in requests if one not in zones]):
+            running = []
+            async with asyncio.TaskGroup() as tasks:
+                for request in group:
+                    is_allowed = request.call_id in allowed
+                    call = self._run_call(turn, request, is_allowed=is_allowed)
+                    running.append(tasks.create_task(call))
+                    await asyncio.sleep(0)  # other turns may run between questions of many calls
+            for task in running:
+                turn.close(task.result())
 
     async def _heard(self, turn: Turn) -> Heard:
         """Return the words that the model has read; empty if no open call needs a check."""

@@ -1,5 +1,6 @@
 """All commands, in the order of `!help`."""
 
+from collections.abc import Container
 from typing import Final
 
 from bot.commands import access, behaviour, memory, models, past, questions, status
@@ -65,6 +66,37 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
     if note_to_self:
         absent |= {one for one in COMMANDS if one.allowed == "admins"}
     return {one.name: one for one in COMMANDS if one not in absent}
+
+
+TOLD: Final = {
+    questions.clear: "forget this conversation",
+    memory.memory: "remembered facts",
+    memory.reminders: "",
+    past.find: "earlier messages",
+    past.sent: "what left this machine for an answer",
+    memory.timezone: "",
+    behaviour.instructions: "how you should be",
+    behaviour.language: "of my own sentences",
+    behaviour.voice: "answers as voice notes",
+    models.model: "which one answers",
+    models.usage: "tokens",
+    verify: "what is proven about privacy",
+    show_help: "all commands",
+}
+"""Commands that the model names to people, and what for."""
+
+FOR_THE_MODEL: Final = """
+## What people can send instead of asking you
+{commands}. If somebody asks for one of these things, name the command.
+Messages are kept here for {days}."""
+
+
+def told_to_model(commands: Container[Command], retention_days: int) -> str:
+    """Return what the model is told of the commands, and of how long messages are kept."""
+    told = {one.name: why for one, why in TOLD.items() if one in commands}
+    named = (f"!{name} ({why})" if why else f"!{name}" for name, why in told.items())
+    days = f"{retention_days} days" if retention_days else "no longer than their answer takes"
+    return FOR_THE_MODEL.format(commands=", ".join(named), days=days)
 
 
 def _is_for_admins(one: Command, parts: Parts) -> bool:

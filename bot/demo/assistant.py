@@ -68,7 +68,7 @@ _RULES: Final[Sequence[tuple[str, str, Callable[[re.Match[str]], Json]]]] = (
 )
 """Whole message, tool, and the tool's arguments. The first rule that fits applies."""
 
-_WRITTEN_AT: Final = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d UTC\] ")
+_WRITTEN_AT: Final = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d UTC\] ")
 
 
 def reply(messages: Sequence[Json], tools: Collection[str]) -> str | Call:

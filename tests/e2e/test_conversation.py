@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import re
 from itertools import pairwise
 
 from prometheus_client import generate_latest
@@ -190,7 +191,7 @@ async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None
         await here.asked("in private")
         await here.asked("in the group", group="Z3JvdXA=", mention=True)
     private, group = (request["messages"][-1]["content"] for request in here.model.requests)
-    assert private.startswith("[20")
+    assert re.match(r"\[\w{3} 20", private)
     assert private.endswith(" UTC] in private")
     assert group.endswith(f" UTC] {ADA.name}: in the group")
 

@@ -152,8 +152,7 @@ async def test_instructions_hold_for_their_chat_until_they_are_ended() -> None:
         await here.asked("hello")
         shown = system_text(here.model.requests[-1])
         assert f"{INSTRUCTIONS}\n> {TONE}.\n> ## Rules\n> And (briefly)\n" in shown
-        assert shown.startswith("Be a bot.")
-        assert shown.endswith(UNTRUSTED_GUIDELINE)
+        assert shown.startswith(f"Be a bot.\n\n{UNTRUSTED_GUIDELINE}")
         await here.asked("hello", author=BEN)
         assert TONE not in json.dumps(here.model.requests[-1])
         shown_again = await here.asked("!instructions")

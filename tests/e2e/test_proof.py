@@ -15,7 +15,7 @@ from bot.attestation.checks import Verdict
 from bot.attestation.errors import AgentError
 from bot.attestation.quote import Collateral
 from bot.attestation.verification import Asked, BundleReport, verify_bundle
-from bot.chat.prompt import opening
+from bot.chat.prompt import privacy
 from bot.chat.proofs import MAX_CHECKS, WARNING
 from bot.commands.base import PROOFS_PER_MINUTE
 from bot.errors import SettingsError
@@ -27,8 +27,8 @@ from tests.fakes.dstack_agent import SoftAgent, says, serving
 from tests.fakes.openai_server import Request, Step, held, script, status, text, tool_calls
 from tests.fakes.signal_side import ADA, BOT, IDENTITY_KEY
 
-OUTSIDE: Final = opening(in_tee=False, proven=False)
-INSIDE: Final = opening(in_tee=True, proven=False)
+OUTSIDE: Final = privacy(in_tee=False, proven=False)
+INSIDE: Final = privacy(in_tee=True, proven=False)
 BOB: Final = Person("b0b00000-0000-4000-8000-000000000000")
 PEOPLE: Final = [Person(f"a11ce000-0000-4000-8000-00000000000{number}") for number in range(5)]
 SECRET = "the-secret-of-ada"

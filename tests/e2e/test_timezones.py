@@ -31,19 +31,27 @@ async def test_today_is_the_day_where_the_person_is(city: str, zone: str, offset
         await here.asked("Thanks.")
     days = {before.date(), after.date()}
     first, *_, last = here.model.requests
-    assert any(f"Today is {day:%A, %d %B %Y} ({zone}, the" in system_text(first) for day in days)
+    assert f"Times are in {zone}, the person's time zone." in system_text(first)
     said = first["messages"][-1]["content"]
-    assert any(said.startswith(f"[{day} ") for day in days)
+    assert any(said.startswith(f"[{day:%a} {day} ") for day in days)
     assert f" {offset}] Which day" in said
     assert any(f"{day} (" in json.dumps(last["messages"]) for day in days)
     assert any(f"({day}): " in system_text(last) for day in days)
+
+
+async def test_a_zone_holds_for_the_other_calls_of_the_same_message() -> None:
+    reminder = {"text": "Call your mother", "at": "2030-01-01T09:00"}
+    calls = tool_calls(("remind", reminder), ("set_timezone", {"zone": "Wien"}))
+    async with story(script(calls, text("Done."))) as here:
+        await here.asked("remind me at 9, I am in Vienna")
+    assert "09:00 (Europe/Vienna)" in here.results()[0]
 
 
 async def test_without_a_zone_everything_is_in_utc() -> None:
     async with story() as here:
         await here.asked("Hello.")
     request = here.model.requests[0]
-    assert " (UTC)." in system_text(request)
+    assert "The person's time zone is not known" in system_text(request)
     assert request["messages"][-1]["content"].endswith(" UTC] Hello.")
 
 

@@ -248,3 +248,34 @@ async def test_rounds_and_tokens_are_counted_with_and_without_tools() -> None:
     assert 'turn_rounds_bucket{le="1.0"}' in exposed
     assert 'turn_tokens_total{kind="prompt",tools="yes"}' in exposed
     assert 'turn_tokens_total{kind="completion",tools="no"}' in exposed
+
+
+BYTES_PER_TOKEN = 4.4
+"""Of system texts and tools, with o200k: 4.3 to 5.5."""
+
+
+@pytest.mark.parametrize(
+    ("admins", "most"), [("", 2_100), (ADA.aci, 3_000)], ids=["a person", "an admin"]
+)
+async def test_a_greeting_takes_few_tokens(admins: str, most: int) -> None:
+    async with story(access={"admins": admins}) as here:
+        await here.asked("hi")
+    request = here.model.requests[0]
+    sizes = {
+        tool["function"]["name"]: len(json.dumps(tool["function"], ensure_ascii=False).encode())
+        for tool in request["tools"]
+    }
+    tokens = (sum(sizes.values()) + len(system_text(request).encode())) / BYTES_PER_TOKEN
+    assert tokens < most, f"the largest tools: {sorted(sizes, key=sizes.__getitem__)[-3:]}"
+
+
+async def test_the_tools_of_a_chat_stay_the_same_while_it_is_in_use() -> None:
+    fact, reminder = {"text": "Ada is vegan."}, {"text": "Eat", "at": "2030-01-01T09:00+00:00"}
+    steps = [text("Hi."), tool_calls(("remember", fact), ("remind", reminder)), text("Done.")]
+    async with story(script(*steps, text("Hi."))) as here:
+        for said in ("hi", "I am vegan. Remind me to eat.", "hi again"):
+            await here.asked(said)
+    first, *others = [request["tools"] for request in here.model.requests]
+    assert all(tools == first for tools in others)
+    earlier, later = (request["messages"] for request in here.model.requests[1:3])
+    assert later[: len(earlier)] == earlier

@@ -9,7 +9,7 @@ import pytest
 from bot.demo.assistant import EXAMPLES, Call, reply
 
 TOOLS = {*EXAMPLES, "recall"}
-STAMP = "[2026-11-21 22:19 UTC] "
+STAMP = "[Sat 2026-11-21 22:19 UTC] "
 
 
 def user(text: str) -> dict[str, Any]:

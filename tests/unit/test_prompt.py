@@ -1,7 +1,7 @@
 """The prompt for the model."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -42,11 +42,12 @@ def system_text(prompt: Prompt, traits: ModelTraits = TRAITS) -> str:
     return content
 
 
-def test_the_system_text_has_the_date_and_not_the_minute() -> None:
+def test_the_system_text_of_a_chat_stays_the_same_from_day_to_day() -> None:
     text = system_text(Prompt(Registry()))
-    assert "Saturday, 21 November 2026" in text
-    assert "22:19" not in text
-    assert text == system_text(Prompt(Registry()))
+    assert "2026" not in text
+    assert text == Prompt(Registry()).system(NOW + timedelta(days=40), TRAITS).content
+    helper = Prompt(Registry()).of_helper(Caller(""))  # its messages have no time
+    assert system_text(helper).endswith("Today is Saturday, 21 November 2026 (UTC).")
 
 
 def names(prompt: Prompt, traits: ModelTraits = TRAITS) -> list[str]:
@@ -87,7 +88,7 @@ def test_long_notes_leave_room_for_the_conversation() -> None:
     text = system_text(prompt, ModelTraits(4_000))
     assert 2_000 < text.count("a wish ") * len("a wish ") < 3_000
     assert "is left out here" in text
-    assert text.index("is left out here") < text.index("## Guidelines")
+    assert text.index("## How to answer") < text.index("is left out here") < text.index("## Now")
 
 
 def test_long_results_are_shown_in_part_with_their_frame_whole() -> None:
@@ -105,16 +106,16 @@ def test_long_results_are_shown_in_part_with_their_frame_whole() -> None:
 def test_guidelines_depend_on_the_offered_tools() -> None:
     harmless = system_text(Prompt(Registry([CALCULATE])))
     assert "untrusted" not in harmless
-    assert "asked" not in harmless
+    assert "question first" not in harmless
     assert "untrusted" in system_text(Prompt(Registry([FETCH])))
-    assert "person is asked" in system_text(Prompt(Registry([WRITE])))
+    assert "the person a question first" in system_text(Prompt(Registry([WRITE])))
     own = Prompt(Registry([FETCH]), system_prompt="You are a pirate.")
     assert "untrusted" in system_text(own)
 
 
 def test_a_message_has_the_time_when_it_was_sent_not_when_it_was_delivered() -> None:
     late = replace(message("hi"), sent_at=int(NOW.timestamp() * 1000) - 3_600_000)
-    assert Prompt(Registry()).user_content([late], TRAITS) == "[2026-11-21 21:19 UTC] hi"
+    assert Prompt(Registry()).user_content([late], TRAITS) == "[Sat 2026-11-21 21:19 UTC] hi"
 
 
 def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
@@ -136,7 +137,7 @@ def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
 )
 def test_a_name_cannot_pretend_to_be_the_frame_around_it(name: str | None, shown: str) -> None:
     content = Prompt(Registry()).user_content([message("hi", TEAM, name)], TRAITS)
-    assert content == f"[2026-11-21 22:19 UTC] {shown}: hi"
+    assert content == f"[Sat 2026-11-21 22:19 UTC] {shown}: hi"
 
 
 def test_longest_of_several_messages_are_cut_and_short_ones_stay() -> None:
@@ -155,8 +156,8 @@ def test_whole_old_turns_are_left_out_when_the_running_turn_has_grown() -> None:
         for number in range(3)
     )
     small, large = (Message(Role.USER, "z"),), (Message(Role.USER, "z" * 1_500),)
-    assert len(prompt.build(NOW, ModelTraits(2_000), Past(history), small)) == 1 + 6 + 1
-    built = prompt.build(NOW, ModelTraits(2_000), Past(history), large)
+    assert len(prompt.build(NOW, ModelTraits(2_300), Past(history), small)) == 1 + 6 + 1
+    built = prompt.build(NOW, ModelTraits(2_300), Past(history), large)
     assert [(entry.content or "")[:2] for entry in built[1:]] == ["q1", "yy", "q2", "yy", "zz"]
 
 

@@ -35,11 +35,11 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
         async def calculate(
             expression: Annotated[str, Field(max_length=MAX_CHARACTERS)],
         ) -> str:
-            """Calculate or convert units. Use it for every calculation.
+            """Calculate or convert units, exactly. Use it unless the sum is trivial.
 
             Args:
-                expression: Such as 15% of 80, 2^10, sqrt(16), sin(radians(30)); or
-                    180 cm in ft and in, 5 °F in °C, but no currencies.
+                expression: 15% of 80; 2^10; sqrt(16); sin(radians(30)); 180 cm in ft and in;
+                    350 °F in °C. A point for decimals, no currencies.
             """
             if asked := conversion(expression):
                 return await units.call(json.dumps(asked))

@@ -66,7 +66,7 @@ async def open_web_fetch(
             """Read a web page, text file or PDF.
 
             Args:
-                offset: As the result says.
+                offset: In characters, as the result says.
             """
             if not offset or (page := recent.get(url)) is None:
                 answer = await web.request(

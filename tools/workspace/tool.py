@@ -60,7 +60,12 @@ async def read_file(
     offset: LineNumber = 1,
     limit: LineNumber = 2_000,
 ) -> str | ToolOutput:
-    """Read a text file or document, or see an image."""
+    """Read a text file or document, or see an image.
+
+    Args:
+        offset: Line to begin with, from 1.
+        limit: Lines. Default 2000.
+    """
     if file_path.lower().endswith(_IMAGES):
         return await show(files, file_path)
     if file_path.lower().endswith(_DOCUMENTS):
@@ -72,9 +77,12 @@ async def read_file(
 async def send_file(
     files: Workspace,
     file_path: Path | Annotated[list[Path], Field(min_length=1, max_length=MAX_FILES)],
-    caption: Annotated[str, Field(max_length=MAX_PATH_CHARACTERS)] = "",
 ) -> ToolOutput:
-    """Send files with your answer."""
+    """Attach files to your answer; say there what they are.
+
+    Args:
+        file_path: revenue.png, or a list of up to 4.
+    """
     paths = [file_path] if isinstance(file_path, str) else file_path
     sent = []
     for path in paths:
@@ -83,8 +91,7 @@ async def send_file(
         sent.append(ToolFile(name, content_type_of(name), data))
     if len(set(paths)) < len(paths):
         raise ToolError("A path is there twice; nothing was sent.")
-    said = f" Caption for your answer: {caption}" if caption else ""
-    return ToolOutput(f"The chat gets {', '.join(paths)} with your answer.{said}", tuple(sent))
+    return ToolOutput(f"The chat gets {', '.join(paths)} with your answer.", tuple(sent))
 
 
 def content_type_of(name: str) -> str:
