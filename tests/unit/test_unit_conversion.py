@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.calculator.tool import conversion
 from tools.calculator.units import UnitConverter
 from tools.sandbox.errors import WorkError
 
@@ -18,7 +19,7 @@ OF_FOOD: Final = "(a Calorie of food is a kilocalorie; the small calorie is a th
 
 
 def convert(value: str, source: str, target: str) -> str:
-    return CONVERTER.answer(json.dumps({"value": value, "from": source, "to": target}))
+    return CONVERTER.answer(json.dumps({"amounts": [(value, source)], "to": target}))
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,27 @@ def test_any_two_texts_end_in_an_answer_or_a_sentence(source: str, target: str) 
     except WorkError as error:
         said = str(error)
     assert said
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer"),
+    [
+        ("5 ft 11 in in cm", "5 ft 11 in = 180.34 cm"),
+        ("3 lb 4 oz in kg", "3 lb 4 oz = 1.4741752025 kg"),
+        ("2 h 30 min in min", "2 h 30 min = 150 min"),
+        ("5 lb and 3 oz to g", "5 lb 3 oz = 2353.010419375 g"),
+        *(
+            (f"{height} in cm", "5 ft 11 in = 180.34 cm")
+            for height in ("5'11\"", "5'11", "5\u2019 11\u201d")
+        ),
+        ("5'11 in in cm", "5 ft 11 in = 180.34 cm"),
+        ("3 in in cm", "3 in = 7.62 cm"),
+    ],
+)
+def test_amounts_of_several_units_are_added(expression: str, answer: str) -> None:
+    assert CONVERTER.answer(json.dumps(conversion(expression))) == answer
+
+
+def test_degrees_of_a_scale_are_not_added() -> None:
+    with pytest.raises(WorkError, match="cannot be added"):
+        CONVERTER.answer(json.dumps(conversion("2 C 3 F in K")))

@@ -15,12 +15,23 @@ from tools.schema import tool_from
 
 _CALLS_PER_MINUTE: Final = 6_000  # costs only this machine, so the limit per person decides
 _UNITS: Final = Limits(idle_seconds=600)  # asked for rarely, and the table is large
+_NUMBER: Final = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[+-]?\d[\d.]*(?:e[+-]?\d{1,3})?"
+_WANTED: Final = r"(?:in|to|into|as) (?P<to>.{1,100})"
 _CONVERSION: Final = re.compile(
-    r"(?:convert )?([+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[+-]?\d[\d.]*(?:e[+-]?\d{1,3})?) ?"
-    r"([^\d\s()+*/^!%.,-][^()]{0,99}?) (?:in|to|into|as) (.{1,100})",
+    rf"(?:convert )?(?P<value>{_NUMBER}) ?(?P<unit>[^\d\s()+*/^!%.,-][^()]{{0,99}}?) {_WANTED}",
     re.IGNORECASE,
 )
 """A number, its unit, and the wanted unit or units."""
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]{1,20}),? (?:and )?", re.IGNORECASE)
+_COMPOUND: Final = re.compile(
+    rf"(?:convert )?(?P<amounts>(?:{_AMOUNT.pattern}){{2,4}}){_WANTED}", re.IGNORECASE
+)
+"""Two to four amounts that are added, such as 3 lb 4 oz."""
+_FEET: Final = re.compile(
+    r"(\d{1,9}) ?['\u2019\u2032] ?(\d{1,2}(?:\.\d{1,9})?)"
+    r"(?: ?(?:[\"\u201d\u2033]|''|in(?= (?:in|to|as) )))?"
+)
+"""Feet and inches."""
 
 
 @asynccontextmanager
@@ -39,7 +50,7 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
 
             Args:
                 expression: 15% of 80; 2^10; sqrt(16); sin(radians(30)); 180 cm in ft and in;
-                    350 °F in °C. A point for decimals, no currencies.
+                    5 ft 11 in in cm. A point for decimals, no currencies.
             """
             if asked := conversion(expression):
                 return await units.call(json.dumps(asked))
@@ -48,7 +59,12 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
         yield tool_from(calculate, calls_per_minute=_CALLS_PER_MINUTE)
 
 
-def conversion(expression: str) -> dict[str, str]:
-    """Return value, unit and wanted unit of a conversion; empty for anything else."""
-    found = _CONVERSION.fullmatch(" ".join(expression.split()))
-    return {"value": found[1].replace(",", ""), "from": found[2], "to": found[3]} if found else {}
+def conversion(expression: str) -> dict[str, object]:
+    """Return amounts, each with its unit, and the wanted unit; empty for anything else."""
+    text = _FEET.sub(r"\1 ft \2 in", " ".join(expression.split()))
+    if (found := _COMPOUND.fullmatch(text)) is not None:
+        return {"amounts": _AMOUNT.findall(found["amounts"]), "to": found["to"]}
+    found = _CONVERSION.fullmatch(text)
+    if found is None:
+        return {}
+    return {"amounts": [(found["value"].replace(",", ""), found["unit"])], "to": found["to"]}

@@ -62,16 +62,13 @@ class UnitConverter:
         self._registry.define("liter_per_hundred_km = liter / (100 * kilometer)")
 
     def answer(self, request: str) -> str:
-        """Answer a request: JSON with value, from and to; WorkError says why it cannot."""
+        """Answer a request: JSON with amounts and to; WorkError says why it cannot."""
         asked = json.loads(request)
-        value = asked["value"].strip()
-        if _VALUE.fullmatch(value) is None:
-            raise WorkError("The value is no plain number, such as 5 or -2.5.")
-        source = self._units(asked["from"])
+        sources = " ".join(unit for _, unit in asked["amounts"])
+        amounts = [self._amount(*amount) for amount in asked["amounts"]]
         *whole, last = [self._units(name) for name in re.split(r"\s+and\s+", asked["to"].strip())]
-        quantity = self._registry.Quantity(Fraction(value), source)
         try:
-            parts, rest = [], quantity
+            parts, rest = [], sum(amounts[1:], start=amounts[0])
             for unit in whole:  # 5 feet, and the rest in inches
                 amount = rest.to(unit)
                 parts.append(self._registry.Quantity(Fraction(int(amount.magnitude)), unit))
@@ -79,14 +76,19 @@ class UnitConverter:
             if rest.dimensionality == last.dimensionality**-1 != last.dimensionality:
                 rest = 1 / rest  # from "per litre" to "litres per" (mpg)
             parts.append(rest.to(last))
-            result = f"{_shown(quantity)} = {' '.join(map(_shown, parts))}"
-            return result + _about_calories(f"{asked['from']} {asked['to']}")
+            result = f"{' '.join(map(_shown, amounts))} = {' '.join(map(_shown, parts))}"
+            return result + _about_calories(f"{sources} {asked['to']}")
         except pint.DimensionalityError:
-            raise WorkError(
-                f"{asked['from']} and {asked['to']} measure different things."
-            ) from None
+            raise WorkError(f"{sources} and {asked['to']} measure different things.") from None
+        except pint.OffsetUnitCalculusError:
+            raise WorkError("Degrees of a scale cannot be added.") from None
         except ArithmeticError:
             raise WorkError("The result is too large, or a division by zero.") from None
+
+    def _amount(self, value: str, unit: str) -> Any:
+        if _VALUE.fullmatch(value.strip()) is None:
+            raise WorkError("The value is no plain number, such as 5 or -2.5.")
+        return self._registry.Quantity(Fraction(value.strip()), self._units(unit))
 
     def _units(self, text: str) -> Any:
         text = text.strip()
@@ -153,5 +155,5 @@ if __name__ == "__main__":
 
     converter = UnitConverter()
     # Load what pint loads late before the limits hold.
-    converter.answer(json.dumps({"value": "1", "from": "km/h", "to": "mph"}))
+    converter.answer(json.dumps({"amounts": [["1", "km/h"]], "to": "mph"}))
     serve(converter.answer)
