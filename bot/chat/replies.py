@@ -1,13 +1,17 @@
 """Replies without the model: to commands, and to messages that cannot be answered."""
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 from bot.chat.access import TokenBudget
 from bot.chat.door import author_of
 from bot.commands.base import (
+    NEAREST_COMMAND,
     UNKNOWN_COMMAND,
     ChatTurns,
     Command,
@@ -20,6 +24,7 @@ from bot.commands.questions import plan
 from conversation_store.models import AcceptedMessage, ReceivedMessage
 
 COMMAND: Final = re.compile(r"!([a-z][\w-]*)$", re.IGNORECASE)
+MAX_NAME_CHARACTERS: Final = 100
 
 NO_WORDS: Final = "Yes? Write what you want to know in the same message."
 BUG: Final = "Something went wrong on my side. Please try again; if it stays, tell the operator."
@@ -33,19 +38,36 @@ UNSEEN: Final = (
 )
 
 
-async def _unknown(_: CommandContext) -> str:
-    return UNKNOWN_COMMAND
-
-
-UNKNOWN: Final = Command("", "", _unknown)
-"""Any command that the bot does not have."""
+async def _unknown(name: str, context: CommandContext) -> str:
+    """Name the nearest command, but to nobody one for admins."""
+    known = [one.name for one in context.listed if one.allowed != "admins"]
+    near = get_close_matches(name, known, n=1)
+    return NEAREST_COMMAND.format(name=near[0]) if near else UNKNOWN_COMMAND
 
 
 def parse_command(text: str, commands: Mapping[str, Command]) -> tuple[Command, str] | None:
-    """Return the command in a text and its argument; None if the text is for the model."""
-    first, argument = (*text.split(maxsplit=1), "", "")[:2]
-    found = COMMAND.match(first)
-    return (commands.get(found[1].lower(), UNKNOWN), argument.strip()) if found else None
+    """Return the command in a text and its argument; None if the text is for the model.
+
+    The name may be written with wide characters, or between marks that phones do not show.
+    """
+    first, argument = (*_without_marks(text).split(maxsplit=1), "", "")[:2]
+    found = COMMAND.match(unicodedata.normalize("NFKC", first[:MAX_NAME_CHARACTERS]))
+    if found is None:
+        return None
+    name = found[1].lower()
+    command = commands.get(name) or Command("", "", partial(_unknown, name))
+    return command, argument.strip()
+
+
+def _without_marks(text: str) -> str:
+    """Return a text without formatting characters around its first word."""
+    begin = next((place for place, one in enumerate(text) if not _is_mark(one)), len(text))
+    first, between, rest = text[begin:].partition(" ")
+    return "".join(one for one in first if unicodedata.category(one) != "Cf") + between + rest
+
+
+def _is_mark(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) == "Cf"
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -33,6 +33,7 @@ MINUTE_SECONDS: Final = 60.0
 
 UNKNOWN_COMMAND: Final = "I don't know that command. Send !help to see what I can do."
 """Other people also get this answer to commands for admins."""
+NEAREST_COMMAND: Final = "I don't know that command. Did you mean !{name}?"
 IN_PRIVATE: Final = "I do that only in our private chat."
 ONLY_ADMINS: Final = "In a group only an admin of the group or of the bot can do that."
 ONLY_ASKER: Final = (

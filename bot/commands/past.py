@@ -4,7 +4,7 @@ from typing import Final
 
 from bot.commands.base import CommandContext, Refused, check_admin, command
 from conversation_store.outgoing import Outgoing
-from tools.display import visible
+from tools.display import one_line
 from tools.search_chat import FOREVER_MS, MAX_QUERY_CHARACTERS, Found, line
 
 MAX_FOUND: Final = 10
@@ -44,7 +44,7 @@ async def find(context: CommandContext) -> str:
     lines = [FOUND]
     for one in found:
         author = "" if one.by_bot else one.author_name or NAMELESS
-        shown = Found(author, visible(one.text), one.sent_at)
+        shown = Found(author, one_line(one.text), one.sent_at)
         lines.append(f"• {line(shown, query, zone, bot=ME)}")
     return "\n".join(lines)
 

@@ -1,7 +1,11 @@
 """The bot itself speaks as people write to it, or as they choose."""
 
+from typing import Final
+
+import pytest
+
 from bot.chat.question_messages import HOW_TO_ANSWER
-from bot.commands.base import UNKNOWN_COMMAND
+from bot.commands.base import NEAREST_COMMAND, UNKNOWN_COMMAND
 from bot.language.catalogs import translated
 from bot.llm.errors import LlmUnauthorized
 from bot.signal.events import Person
@@ -25,6 +29,26 @@ async def test_sentences_of_the_bot_follow_the_language_of_the_chat() -> None:
         assert "\n\nDAS MODELL\nDer Endpunkt des Modells kann nicht beweisen" in said
         await here.asked("What is the weather like today?", author=BEN)
         assert await here.asked("!nonsense", author=BEN) == UNKNOWN_COMMAND
+
+
+async def test_a_mistyped_command_gets_the_nearest_one() -> None:
+    async with story() as here:
+        assert await here.asked("!hlep") == NEAREST_COMMAND.format(name="help")
+        await here.asked("Hallo, wie ist das Wetter heute?")
+        assert (await here.asked("!spracheee")).startswith("Diesen Befehl kenne ich nicht.")
+        assert (await here.asked("!hlep")).endswith("Meinst du !help?")
+        assert await here.asked("!paire") != NEAREST_COMMAND.format(name="pair")  # for admins
+
+
+WIDE: Final = "\uff01\uff28\uff25\uff2c\uff30"
+
+
+@pytest.mark.parametrize(
+    "help_", ["\uff01help", WIDE, "\u200f!help", "\u2068!help\u2069", "!he\u200blp"]
+)
+async def test_commands_count_in_other_spellings(help_: str) -> None:
+    async with story() as here:
+        assert (await here.asked(help_)).startswith("Write to me as you would to a person.")
 
 
 async def test_a_language_that_was_chosen_stays_also_after_a_restart() -> None:
