@@ -43,6 +43,7 @@ FORGOTTEN: Final = "Forgotten: {what}. I still see the messages about it here un
 ALL_FORGOTTEN: Final = (
     "I remember nothing here any more. I still see the messages of this chat until !clear."
 )
+WHICH_FACT: Final = "Which one? Send !memory forget and its number; !memory shows the numbers."
 UNKNOWN_FACT: Final = "There is no such number. Send !memory to see them."
 EXPORTED: Final = "Here is all that I remember in this chat. Facts: {count}."
 
@@ -81,6 +82,8 @@ async def memory(context: CommandContext) -> Reply | str:
             await check_admin(context)
             await book.forget_all(chat)
             return ALL_FORGOTTEN
+        case ["forget"]:
+            return WHICH_FACT
         case ["forget", *words]:
             numbers = [number for word in words if (number := _number(word)) is not None]
             if len(numbers) < len(words):

@@ -26,6 +26,7 @@ ABILITIES: Final = {
         "cancel_reminder",
         "set_timezone",
     ),
+    "• Find earlier messages of this chat ({names})": ("search_chat",),
     "• Tell you what you missed in a group ({names})": ("catch_up",),
     "• Ask you a question, or show you a plan ({names})": ("ask_user", "propose_plan"),
     "• Answer with a reaction ({names})": ("react",),
@@ -53,7 +54,7 @@ async def show_tools(context: CommandContext) -> str:
 
 def _abilities(offered: Iterable[Tool]) -> Iterator[str]:
     left = {tool.name: tool for tool in offered}
-    of_files = tuple(name for name in left if "file" in name)
+    of_files = tuple(name for name in left if "file" in name or "notebook" in name)
     for ability, names in {**ABILITIES, WITH_FILES: of_files}.items():
         if found := [name for name in names if left.pop(name, None) is not None]:
             yield ability.format(names=", ".join(found))
@@ -76,8 +77,7 @@ def _for_everyone(context: CommandContext) -> Iterator[str]:
     yield f"signal-tee-bot {__version__}"
     yield f"Up for {_since(parts.started_at)}"
     yield f"Model: {model.settings.model}.\n{model.proof.summary()}"
-    names = ", ".join(tool.name for tool in tools)
-    yield f"Tools: {names}" if names else "Tools: none"
+    yield f"Tools: {len(tools)} (!tools lists them)" if tools else "Tools: none"
     yield f"Answers in progress: {context.turns.running()}"
 
 

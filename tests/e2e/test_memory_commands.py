@@ -38,7 +38,8 @@ async def test_facts_are_listed_and_forgotten_by_numbers_that_stay() -> None:
         ]
         assert listed[-1] == memory.LASTS.format(days=30)
         assert await here.asked("!memory forget 1 2") == memory.FORGOTTEN.format(what="1, 2")
-        for wrong in ("4", "0", "one", "1 x", "²", "", "9" * 30, "9" * 5_000):
+        assert await here.asked("!memory forget") == memory.WHICH_FACT
+        for wrong in ("4", "0", "one", "1 x", "²", "9" * 30, "9" * 5_000):
             assert await here.asked(f"!memory forget {wrong}") == memory.UNKNOWN_FACT
         assert "\n3. Ada sings (" in await here.asked("!memory")
         assert await here.asked("!memory", author=BEN) == memory.NOTHING

@@ -17,7 +17,7 @@ SIZE: Final = r"[\d,.]+ (bytes|[KMGT]iB)"
 FOR_EVERYBODY: Final = re.compile(
     rf"signal-tee-bot \S+\nUp for {SPAN}\n"
     r"Model: fake\.\n[^\n]+\n"
-    r"Tools: [\w, ]+\n"
+    r"Tools: \d+ \(!tools lists them\)\n"
     r"Answers in progress: 0"
 )
 FOR_ADMINS: Final = re.compile(
