@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any, Final, TypedDict, Unpack, get_type_hints
+from typing import Annotated, Any, Final, TypedDict, Unpack, get_origin, get_type_hints
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -398,13 +398,38 @@ def _filled_in(question: str, values: BaseModel) -> str:
 
 def _parse(model: type[BaseModel], text: str) -> BaseModel:
     try:
-        return model.model_validate(parse_object(text))
+        return model.model_validate(_repaired(parse_object(text), model))
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         problems = [*map(_problem, details[:_MAX_PROBLEMS])]
         if more := len(details) - len(problems):
             problems.append(f"and {more} more problems")
         raise InvalidArguments("; ".join(problems)) from None
+
+
+def _repaired(arguments: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return arguments as they were meant: without null for a default, and with lists as lists."""
+    fields = model.model_fields
+    optional = {name for name, field in fields.items() if not field.is_required()}
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name not in optional
+    }
+    for name in given.keys() & fields.keys():
+        value = given[name]
+        if isinstance(value, str) and get_origin(fields[name].annotation) in {list, tuple}:
+            given[name] = _list_in(value)
+    return given
+
+
+def _list_in(text: str) -> list[Any]:
+    """Return the list that a text is: JSON, or with commas."""
+    try:
+        value = from_json(text.encode(errors="replace"))
+    except ValueError:
+        value = None
+    return value if isinstance(value, list) else [*filter(None, map(str.strip, text.split(",")))]
 
 
 def _problem(detail: ErrorDetails) -> str:
@@ -415,6 +440,9 @@ def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
         return f"there is no argument '{name}'"
     message = detail["msg"].removeprefix("Value error, ")
+    message = message.replace("valid tuple", "valid list").replace(
+        "valid dictionary", "valid object"
+    )
     if detail["type"] == "union_tag_invalid":  # the message would quote the value
         message = f"Input should be of one of the kinds {detail['ctx']['expected_tags']}"
     if message.startswith("Input "):
@@ -444,13 +472,12 @@ def _arguments_model(
 
 
 def _documentation(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
-    """Return a docstring without its sections, and the texts of its `Args:` section."""
+    """Return a docstring up to its sections, and the texts of its `Args:` section."""
     docstring = inspect.getdoc(function)
     if not docstring:
         raise TypeError(f"{function.__name__} has no docstring")
-    description = " ".join(
-        re.split(r"^\w+:\n", docstring, maxsplit=1, flags=re.MULTILINE)[0].split()
-    )
+    text, *_ = re.split(r"^\w+:\n", docstring, maxsplit=1, flags=re.MULTILINE)
+    description = " ".join(text.split())
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)+)", docstring, re.MULTILINE)
     arguments: dict[str, str] = {}
     name = ""

@@ -82,14 +82,13 @@ async def memory(context: CommandContext) -> Reply | str:
             await check_admin(context)
             await book.forget_all(chat)
             return ALL_FORGOTTEN
-        case ["forget"]:
-            return WHICH_FACT
         case ["forget", *words]:
             numbers = [number for word in words if (number := _number(word)) is not None]
             if len(numbers) < len(words):
                 return UNKNOWN_FACT
             known = [str(number) for number in numbers if await book.forget(chat, number)]
-            return FORGOTTEN.format(what=", ".join(known)) if known else UNKNOWN_FACT
+            nothing = UNKNOWN_FACT if words else WHICH_FACT
+            return FORGOTTEN.format(what=", ".join(known)) if known else nothing
         case ["on" | "off" as word]:
             await check_admin(context)
             await book.switch(chat, on=word == "on")

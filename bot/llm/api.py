@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from bot import __version__
 from bot.config.llm import LlmSettings
-from bot.llm.arguments import as_json, read_arguments
+from bot.llm.arguments import as_json, plain_name, read_arguments
 from bot.llm.errors import LlmBroken
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
 from bot.llm.rearranged import latest_images, without_system_role
@@ -601,7 +601,7 @@ def _with_own_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         id_ = call.id if call.id and call.id not in taken else f"call_{secrets.token_hex(8)}"
         taken.add(id_)
         arguments = call.arguments.encode(errors="replace").decode()  # the store takes only UTF-8
-        result.append(ToolCall(id_, call.name, arguments))
+        result.append(ToolCall(id_, plain_name(call.name), arguments))
     return tuple(result)
 
 

@@ -1,4 +1,4 @@
-"""Read the arguments of tool calls, which models write as JSON, nearly JSON, or JSON in a string.
+"""Read names and arguments of tool calls: models write JSON, nearly JSON, or JSON in a string.
 
 Half a call must never run with half its arguments, so nothing is completed.
 """
@@ -24,6 +24,12 @@ _AROUND: Final = re.compile(
     r"(?:[\s;,}\]]|```|~~~|(?<=```)\w{1,10}(?=\s)|</?tool_call>|<\|\w{1,30}\|>)*+"
 )
 """Text without meaning before, between and after objects."""
+_AROUND_A_NAME: Final = re.compile(r"^(?:functions|default_api|tools)[.:]|:\d{1,3}$")
+
+
+def plain_name(name: str) -> str:
+    """Return a tool's name without what some models write around it: `functions.calculate:0`."""
+    return _AROUND_A_NAME.sub("", name) or name
 
 
 def as_json(value: object) -> str:

@@ -23,7 +23,7 @@ from html import unescape
 from itertools import islice
 from typing import Final
 
-from bot.llm.arguments import as_json, read_arguments, read_json
+from bot.llm.arguments import as_json, plain_name, read_arguments, read_json
 from conversation_store.models import ToolCall
 
 MAX_PLACES: Final = 64
@@ -414,6 +414,6 @@ def _named_call(value: Mapping[str, object], offered: Collection[str]) -> ToolCa
 
 
 def known_name(written: str, offered: Collection[str]) -> str:
-    """Return a tool's name without the prefix `functions.`."""
+    """Return a tool's name without what models write around it."""
     name = written.strip().encode(errors="replace").decode()
-    return name if name in offered else name.removeprefix("functions.")
+    return name if name in offered else plain_name(name)

@@ -279,3 +279,11 @@ async def test_the_tools_of_a_chat_stay_the_same_while_it_is_in_use() -> None:
     assert all(tools == first for tools in others)
     earlier, later = (request["messages"] for request in here.model.requests[1:3])
     assert later[: len(earlier)] == earlier
+
+
+@pytest.mark.parametrize("name", ["functions.calculate", "default_api:calculate", "calculate:0"])
+async def test_a_tool_is_found_by_the_names_that_some_models_write(name: str) -> None:
+    steps = script(tool_calls((name, {"expression": "127*43"})), text("It is 5461."))
+    async with story(steps) as here:
+        await here.asked("What is 127*43?")
+    assert here.results() == ["5461"]

@@ -723,6 +723,11 @@ def test_wrong_arguments_are_answered_with_the_expected_ones(arguments: str, pro
     assert str(error.value) == problem
 
 
+def test_a_number_as_text_and_null_for_a_default_are_read_as_they_were_meant() -> None:
+    arguments = checked(SCHEMA, '{"city": "Graz", "days": "3", "unit": null}')
+    assert arguments == {"city": "Graz", "days": 3}
+
+
 @pytest.mark.parametrize(
     "schema",
     [

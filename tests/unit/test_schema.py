@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from tools.base import Caller
+from tools.base import Caller, InvalidArguments
 from tools.schema import tool_from
 
 
@@ -32,7 +32,7 @@ async def weather(
     """Tell the weather
     of the next days.
 
-    More about it, which is for developers.
+    Not the climate.
 
     Args:
         place: where.
@@ -49,7 +49,7 @@ async def weather(
 async def test_a_function_becomes_a_tool_with_a_short_plain_schema() -> None:
     tool = tool_from(weather)
     assert (tool.name, tool.side_effects) == ("weather", False)
-    assert tool.description == "Tell the weather of the next days."
+    assert tool.description == "Tell the weather of the next days. Not the climate."
     arguments = tool.parse('{"place": {"name": "Oslo"}, "days": "3"}')
     assert await tool.run(arguments, Caller("someone")) == "Oslo 3 metric short en"
     assert tool.parameters == {
@@ -106,3 +106,27 @@ def test_unclear_declarations_are_refused_at_the_start() -> None:
     ):
         with pytest.raises(TypeError, match=complaint):
             tool_from(function)  # type: ignore[arg-type]
+
+
+async def choose(options: tuple[str, ...] = (), count: int = 3) -> str:
+    """Choose something."""
+    return " or ".join(options) + str(count)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result"),
+    [
+        ('{"options": "[\\"a\\", \\"b\\"]"}', "a or b3"),
+        ('{"options": "a, b"}', "a or b3"),
+        ('{"options": null, "count": null}', "3"),
+        ('{"count": "11"}', "11"),
+    ],
+)
+async def test_arguments_are_read_as_they_were_meant(arguments: str, result: str) -> None:
+    tool = tool_from(choose)
+    assert await tool.run(tool.parse(arguments), Caller("ada")) == result
+
+
+def test_problems_name_no_types_of_python() -> None:
+    with pytest.raises(InvalidArguments, match="'options' should be a valid list"):
+        tool_from(choose).parse('{"options": 5}')

@@ -19,6 +19,7 @@ _MAX_NAME_CHARACTERS: Final = 63  # the strictest API takes 64, and Gemini may n
 _MAX_DESCRIPTION_CHARACTERS: Final = 1024
 _MAX_LIST_CHARACTERS: Final = 500
 _HASH_CHARACTERS: Final = 8
+_WHOLE: Final = re.compile(r"-?[0-9]{1,15}")
 _MAX_PROBLEMS: Final = 5
 _MAX_CHOICES_CHARACTERS: Final = 500
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -106,8 +107,13 @@ def parsed(parameters: Plain, text: str) -> dict[str, Any]:
     Only the arguments themselves are looked at. The server checks what is inside them.
     """
     arguments, properties = parse_object(text), parameters["properties"]
-    problems = [f"lacks {name}" for name in parameters.get("required", ()) if name not in arguments]
+    required = parameters.get("required", ())
+    for name in [name for name, value in arguments.items() if value is None]:
+        if name not in required and "null" not in _kinds(properties.get(name, {})):
+            del arguments[name]  # null for an optional argument
+    problems = [f"lacks {name}" for name in required if name not in arguments]
     for name in arguments.keys() & properties.keys():
+        arguments[name] = _repaired(arguments[name], properties[name])
         problems += _problem(name, arguments[name], properties[name])
     if (
         parameters.get("additionalProperties") is False
@@ -120,10 +126,22 @@ def parsed(parameters: Plain, text: str) -> dict[str, Any]:
     return arguments
 
 
+def _kinds(schema: Plain) -> Sequence[str]:
+    wanted = schema.get("type", ())
+    return [wanted] if isinstance(wanted, str) else wanted
+
+
+def _repaired(value: object, schema: Plain) -> object:
+    """Return a number that a model has sent as text."""
+    kinds = _kinds(schema)
+    if isinstance(value, str) and "integer" in kinds and "string" not in kinds:
+        return int(value) if _WHOLE.fullmatch(value) else value
+    return value
+
+
 def _problem(name: str, value: object, schema: Plain) -> Iterator[str]:
     """Yield what a value should be, without quoting it."""
-    wanted = schema.get("type", ())
-    kinds = [wanted] if isinstance(wanted, str) else wanted
+    kinds = _kinds(schema)
     choices = schema.get("enum")
     if kinds and type(value) not in {each for kind in kinds for each in _TYPES[kind]}:
         yield f"'{name}' should be {' or '.join(kinds)}"
