@@ -14,6 +14,7 @@ from bot.backoff import set_within
 from bot.chat.plan import (
     INSTEAD_OF_WORDS,
     OVER_LIMIT,
+    REPEATED,
     allowed_calls,
     reaction_in,
 )
@@ -185,11 +186,13 @@ class ToolLoop:
         return replace(turn.heard, strangers_before=before)
 
     async def _run_call(self, turn: Turn, request: ToolRequest, *, is_allowed: bool) -> ToolResult:
-        if is_allowed or self.registry.get(request.tool) is None:
+        is_repeated = _first_equal(turn, request) != request.call_id
+        is_known = self.registry.get(request.tool) is not None
+        if not (is_known and (is_repeated or not is_allowed)):
             return await self.executor.execute(
                 request, ask=turn.ask, starting=turn.starting, finished=turn.finished
             )
-        result = ToolResult(request, "refused", OVER_LIMIT, 0.0)
+        result = ToolResult(request, "refused", REPEATED if is_repeated else OVER_LIMIT, 0.0)
         await turn.finished(result)
         return result
 
@@ -201,3 +204,10 @@ class ToolLoop:
 def _said(turn: Turn, completion: Completion) -> str:
     turn.is_cut = completion.finish_reason == CUT_OFF
     return (completion.message.content or "").strip()
+
+
+def _first_equal(turn: Turn, request: ToolRequest) -> str:
+    """Return the id of the first call of the same message with the same arguments."""
+    asked = next(one for one in reversed(turn.messages) if one.tool_calls)
+    called = (request.tool, request.arguments)
+    return next(one.id for one in asked.tool_calls if (one.name, one.arguments) == called)

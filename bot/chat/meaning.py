@@ -16,7 +16,7 @@ from conversation_store.models import QuestionTerms
 from tools.base import Decision
 
 CHOSE: Final = "The person chose: {options}"
-WROTE: Final = "The person chose none of the options, and answered: {words}"
+WROTE: Final = "The person answered in their own words: {words}\nThe options were: {options}"
 ANSWERED: Final = "The person answered: {words}"
 NOBODY: Final = (
     "Nobody answered within a day. Go on without the answer, and say what you assumed instead."
@@ -76,8 +76,10 @@ def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | N
     if terms.kind == "choice":
         if choice := chosen(text, terms.options, multiple=terms.multiple):
             return chose(terms, choice)
-        words = WROTE if terms.options else ANSWERED
-        return words.format(words=text.strip()) if in_own_words else None
+        if not in_own_words:
+            return None
+        options = "; ".join(f"{number}. {one}" for number, one in enumerate(terms.options, 1))
+        return (WROTE if options else ANSWERED).format(words=text.strip(), options=options)
     meaning = meaning_of(text)
     is_call = terms.kind == "call"
     if meaning in {Meaning.YES, Meaning.ALWAYS}:

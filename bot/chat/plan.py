@@ -49,6 +49,7 @@ OVER_LIMIT: Final = (
     "Not run: the tool calls for this message are used up. Answer now with what you have, and say"
     " what is left to do."
 )
+REPEATED: Final = "Not run again: another call of the same message is equal, and has the result."
 LAST_ROUND: Final = (
     "\n[This was the last round of tool calls for this message. Answer now, and say what is left to"
     " do.]"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from prometheus_client import generate_latest
 
 from bot.app import build
-from bot.chat.plan import CALLS_PER_ROUND, LAST_ROUND, MAX_FREE_MISTAKES, OVER_LIMIT
+from bot.chat.plan import CALLS_PER_ROUND, LAST_ROUND, MAX_FREE_MISTAKES, OVER_LIMIT, REPEATED
 from bot.chat.presence import TYPING_AFTER_SECONDS
 from bot.commands.questions import HOW_TO_PLAN
 from bot.foundation import Start
@@ -22,6 +22,7 @@ from tests.fakes.signal_side import ADA
 
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
 CALCULATE = ("calculate", {"expression": "127*43"})
+ADD = ("calculate", {"expression": "1+1"})
 ONE_ROUND = {"max_tool_calls": 1}
 
 
@@ -57,22 +58,28 @@ async def test_further_tools_extend_the_same_progress_message() -> None:
 
 
 async def test_after_the_last_round_of_calls_the_model_must_answer_in_words() -> None:
-    rounds = [tool_calls(CALCULATE, CALCULATE), tool_calls(CALCULATE)]
+    rounds = [tool_calls(CALCULATE, ADD), tool_calls(CALCULATE)]
     async with story(script(*rounds, text("Enough.")), tools={"max_tool_calls": 2}) as here:
         assert await here.asked("Work") == "Enough."
     _, middle, last = here.model.requests
     assert "you have 2 rounds of calls" in middle["messages"][0]["content"]
     assert last["tools"] == middle["tools"]
     assert last["tool_choice"] == "none"
-    assert results_in(middle) == ["5461", "5461"]
-    assert results_in(last) == ["5461", "5461", f"5461{LAST_ROUND}"]
+    assert results_in(middle) == ["5461", "2"]
+    assert results_in(last) == ["5461", "2", f"5461{LAST_ROUND}"]
 
 
 async def test_a_round_with_too_many_calls_is_the_last_one() -> None:
-    calls = [CALCULATE] * (CALLS_PER_ROUND + 1)
+    calls = [("calculate", {"expression": f"{number}+0"}) for number in range(CALLS_PER_ROUND + 1)]
     async with story(script(tool_calls(*calls), text("Enough.")), tools=ONE_ROUND) as here:
         assert await here.asked("Work") == "Enough."
-    assert here.results() == ["5461"] * CALLS_PER_ROUND + [OVER_LIMIT]
+    assert here.results() == [*map(str, range(CALLS_PER_ROUND)), OVER_LIMIT]
+
+
+async def test_equal_calls_of_one_message_run_once() -> None:
+    async with story(script(tool_calls(CALCULATE, ADD, CALCULATE), text("Done."))) as here:
+        await here.asked("Work")
+    assert here.results() == ["5461", "2", REPEATED]
 
 
 async def test_the_first_calls_with_a_wrong_name_or_wrong_arguments_cost_nothing() -> None:

@@ -30,6 +30,10 @@ CARL = Person(aci="4b1c7d10-1111-4222-8333-0123456789ab", number="+15550100009")
 COLOURS = ["Red", "Green", "Blue"]
 
 
+def wrote(words: str) -> str:
+    return WROTE.format(words=words, options="1. Red; 2. Green; 3. Blue")
+
+
 def ask(
     question: str = "Which colour?", options: list[str] = COLOURS, *, multiple: bool = False
 ) -> Step:
@@ -59,8 +63,8 @@ async def question(here: World, words: str | None = None, **more: Any) -> Sent:
         ("says", "2", "The person chose: Green"),
         ("replies", "blue!", "The person chose: Blue"),
         ("replies", "3️⃣", "The person chose: Blue"),
-        ("replies", "a dark one", WROTE.format(words="a dark one")),
-        ("replies", "1, 2", WROTE.format(words="1, 2")),
+        ("replies", "a dark one", wrote("a dark one")),
+        ("replies", "1, 2", wrote("1, 2")),
         ("says, of several", "1 and 3", "The person chose: Red; Blue"),
         ("reacts", "1️⃣", "The person chose: Red"),
     ],
@@ -274,7 +278,7 @@ async def test_a_poll_is_answered_by_words_as_well() -> None:
     async with with_polls(script(ask(), text("Pink it is."))) as here:
         poll = await asked_in_a_group(here)
         assert await here.asked("pink", group=GROUP, quote=poll.timestamp) == "Pink it is."
-    assert here.told() == WROTE.format(words="pink")
+    assert here.told() == wrote("pink")
 
 
 async def ended(here: World, poll: Sent) -> None:
@@ -435,7 +439,7 @@ async def test_an_answer_while_another_call_of_the_turn_still_runs_is_not_lost()
 
 
 async def test_question_counts_as_one_call_also_before_refused_calls() -> None:
-    others = [("calculate", {"expression": "1+1"})] * CALLS_PER_ROUND
+    others = [("calculate", {"expression": f"{one}+1"}) for one in range(CALLS_PER_ROUND)]
     calls = tool_calls(("ask_user", asking("Which colour?", COLOURS)), *others)
     async with story(script(calls, text("All right.")), tools={"max_tool_calls": 1}) as here:
         await question(here, "paint it")

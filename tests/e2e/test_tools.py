@@ -93,7 +93,7 @@ async def test_without_a_key_only_the_search_is_missing_with_the_reason() -> Non
         "web_fetch",
     }
     assert expected <= set(offered(here.model.requests[0]))
-    assert not {"web_search", "recall", "forget", "catch_up"} & set(offered(here.model.requests[0]))
+    assert not {"web_search", "catch_up"} & set(offered(here.model.requests[0]))
     assert "• web_search: not available. No key: set TOOLS__WEB_SEARCH__API_KEY" in listed
     assert "• Tell the weather (get_weather)" in listed
     assert "TOOLS__" not in to_ben
@@ -228,9 +228,9 @@ async def test_a_page_on_the_own_network_is_not_read() -> None:
 
 
 async def test_rate_limit_tells_the_time_of_the_next_call() -> None:
-    call: tuple[str, dict[str, object]] = ("date_time", {})
+    calls = [("date_time", {"add": f"{days} days"}) for days in range(3)]
     async with story(
-        script(tool_calls(call, call, call), text("Later.")), tools={"calls_per_minute": 2}
+        script(tool_calls(*calls), text("Later.")), tools={"calls_per_minute": 2}
     ) as here:
         assert await here.asked("What time is it, three times?") == "Later."
     results = [message["content"] for message in here.model.requests[-1]["messages"][-3:]]

@@ -110,7 +110,7 @@ async def test_office_document_is_read_again_from_the_workspace() -> None:
     assert "Sheet Sums:\nMay\t3\nJune\t4" in asked
     assert "2\tMay\t3\n[1 more line; go on at offset 3.]" in here.told(1)
     assert "inbox/a.xlsx has 3 lines, and no more." in here.told(2)
-    assert "There is no no.docx." in here.told(3)
+    assert "There is no no.docx;" in here.told(3)
 
 
 READ_PHOTO = ("read_file", {"file_path": "inbox/photo.jpg"})
@@ -172,12 +172,13 @@ async def test_broken_and_hostile_images_of_the_workspace_become_sentences() -> 
     assert results[0] == "This image has too many pixels for me."
     assert results[1] == "This is no image that I can read; I read JPEG, PNG, WebP and GIF."
     assert results[2] == "This image is broken and cannot be read."
-    assert results[3] == "There is no none.webp."
+    assert results[3].startswith("There is no none.webp; list_files")
     assert "large.png has 9,437,188 bytes; at most 8,388,608" in results[4]
 
 
 async def test_only_the_newest_images_are_shown_for_which_the_model_has_room() -> None:
-    reads = calls(*[READ_PHOTO] * 5)
+    name, where = READ_PHOTO
+    reads = calls(*[(name, {**where, "limit": number}) for number in range(1, 6)])
     steps = script(text("Kept."), reads, text("Five cats."))
     async with world(steps) as here:
         llm = {"context_tokens": 8_000, "tool_calling": "native"}
@@ -316,7 +317,7 @@ async def test_a_chat_does_not_see_the_files_of_another() -> None:
         await here.asked("what does Ada hide?", author=BEN)
         results = here.results()
         assert "[Nothing was found.]" in results[0]
-        assert results[1] == "There is no secret.txt."
+        assert results[1].startswith("There is no secret.txt;")
         named = [folder.name for folder in folders(here)]
         assert len(named) == 2
         assert not any(ADA.aci in name or BEN.aci in name for name in named)

@@ -78,7 +78,7 @@ def delete_file(files: Files, file_path: str) -> str:
     with files.folder.parent(file_path) as (folder, name), said(file_path):
         status = folder.status_here(name)
         if status is None:
-            raise WorkError(f"There is no {shown(file_path)}.")
+            raise WorkError(f"There is no {shown(file_path)}; list_files shows what there is.")
         if files.drafts is None:
             remove(name, folder.descriptor)
             return f"Deleted {shown(file_path)}."

@@ -31,7 +31,7 @@ CLOSED: Final = "may not be opened."
 INSIDE: Final = "Something in this folder"
 DISK_IS_FULL: Final = "The disk is full; nothing was written."
 _SENTENCES: Final = {
-    errno.ENOENT: "There is no {name}.",
+    errno.ENOENT: "There is no {name}; list_files shows what there is.",
     errno.EISDIR: "{name} is a folder.",
     errno.ENOTDIR: "A part of {name} is a file and no folder.",
     errno.ELOOP: "{name} is a link that leads nowhere.",
