@@ -17,6 +17,7 @@ from bot.chat.chat import Chat, Chats
 from bot.chat.door import MessageRequests, Pairing, Refusal, names_of
 from bot.chat.joining import MAX_WAITING_IN_CHAT, Queue, Work
 from bot.chat.namesakes import Namesakes
+from bot.chat.replies import parse_command
 from bot.chat.upkeep import Expiry
 from bot.commands.questions import stop
 from bot.observability import logs, metrics
@@ -196,7 +197,7 @@ class Intake:
             self.message_requests.accept(message.author.aci)
         self.chats.door.identities.seen(message.author.aci)
         message = self._with_own_name(self._without_strangers_words(message))
-        if self.chats.door.access.addressed(message):
+        if self.chats.door.access.addressed(message) or self._is_own_command(message.text):
             admitted.append(received(message, self._now_ms()))
             return
         self.chats.file_cleanup.files_of(message)
@@ -205,6 +206,13 @@ class Intake:
             overheard.append(received(message, self._now_ms()))
         else:
             metrics.INTAKE.labels("not_admitted").inc()
+
+    def _is_own_command(self, text: str) -> bool:
+        """Whether a text names a command of the bot exactly; others may be meant for other bots."""
+        commands = self.chats.replies.commands
+        found = parse_command(text, commands)
+        groups = self.chats.door.access.settings.groups
+        return groups != "off" and found is not None and found[0].name in commands
 
     def _without_strangers_words(self, message: IncomingMessage) -> IncomingMessage:
         """Return a message without the text of its quote if a stranger wrote the quote."""

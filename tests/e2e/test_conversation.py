@@ -193,6 +193,16 @@ async def test_mention_without_words_is_asked_for_its_question() -> None:
     assert here.model.requests == []
 
 
+async def test_in_a_group_a_command_of_the_bot_needs_no_mention() -> None:
+    async with story() as here:
+        assert (await here.asked("!help", group="Z3JvdXA=")).startswith("Write to me")
+        for others in ("!weather", "!helpme", "?help", "! help"):
+            await here.signal.say(others, group="Z3JvdXA=")
+        assert (await here.asked("!status", group="Z3JvdXA=")).startswith("signal-tee-bot")
+        assert len(here.signal.sent) == 2
+    assert here.model.requests == []
+
+
 async def test_each_message_carries_its_time_and_in_a_group_its_author() -> None:
     async with story() as here:
         await here.asked("in private")
