@@ -270,7 +270,9 @@ class Prompt:
         """Return the system message for a model; what changes within a chat stands at its end."""
         offer = self._offer(traits)
         own = self.system_prompt
-        rules = [own, offer.warning] if own is not None else [self._own_text(offer, traits)]
+        rules = [self._own_text(offer, traits)]
+        if own is not None:
+            rules = [own, offer.warning, self.about.strip()]
         notes = _cut_out(self.notes.text, int(_input_bytes(traits) * NOTES_SHARE))
         return Message(
             Role.SYSTEM, "\n\n".join(filter(None, (*rules, notes, self._now(now.date()))))

@@ -71,7 +71,7 @@ async def test_check_finds_everything_well() -> None:
     assert found["store"].words == "The first start makes it, encrypted at rest."
     assert found["attestation"].verdict == "warning"
     assert re.fullmatch(
-        r"The model answers a question with \d\d tools, which take 2,\d{3} of 32,000 tokens\.",
+        r"The model answers a question with \d\d tools, which take 3,\d{3} of 32,000 tokens\.",
         found["tools"].words,
     )
     assert request["messages"] == [{"role": "user", "content": "Say one word."}]

@@ -44,7 +44,7 @@ async def test_remembered_fact_is_in_every_later_request() -> None:
         shown = system_text(here.model.requests[-1])
         assert f"{REMEMBERED}\n- 1 (" in shown
         assert f"): {FACT}\n\n" in shown
-        assert shown.endswith(UNTRUSTED_GUIDELINE)
+        assert shown.index(UNTRUSTED_GUIDELINE) < shown.index(REMEMBERED) < shown.index("## Now")
         assert await here.asked("And I?", author=BEN) == "Hello Ben."
         assert SECRET not in json.dumps(here.model.requests[-1])
         assert REMEMBERED not in system_text(here.model.requests[-1])

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Final
 
 from bot.chat.ask import APPROVAL_SECONDS
+from bot.chat.own_tools import LISTED, offer_own_tools
 from bot.chat.question_messages import how_to_answer, question_messages
+from bot.config.loading import settings_of
 from conversation_store.models import QuestionTerms
 from tests.processes import run_process
-from tests.unit.test_tool_sizes import tools_of
 from tools.base import Caller, Tool
+from tools.catalog import open_tools
 from tools.executor import question
+from tools.sandbox.pool import SandboxPolicy
 from tools.schema import parse_object
+from tools.workspace.workspaces import Workspaces
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -53,6 +57,22 @@ async def main():
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 asyncio.run(main())
 """
+
+
+VARIABLES: Final = {
+    "SIGNAL__PHONE_NUMBER": "+4915112345678",
+    "LLM__API_KEY": "key",
+    "TOOLS__WEB_SEARCH__PROVIDER": "duckduckgo",
+}
+
+
+async def all_tools() -> list[Tool]:
+    """Return the tools of an admin of a bot with all built-in ones."""
+    settings, sandboxes = settings_of(VARIABLES), SandboxPolicy()
+    workspaces = Workspaces(Path("unused"), settings.tools.workspace, str, sandboxes)
+    async with open_tools(settings.tools, sandboxes, workspaces=workspaces) as registry:
+        offer_own_tools(settings, registry, LISTED)
+        return [*registry.offered_to(Caller("ada", is_admin=True))]
 
 
 def blocks() -> list[str]:
@@ -110,7 +130,7 @@ async def test_a_tool_is_one_file_of_20_lines_and_one_entry_in_the_catalog(tmp_p
 
 
 async def test_every_tool_is_in_the_table() -> None:
-    tools = await tools_of(Caller("ada", is_admin=True), without=())
+    tools = await all_tools()
     table = (ROOT / "docs/TOOLS.md").read_text().split("\n## ")[1]
     named = set(re.findall(r"`([a-z_]+)`", re.sub(r"(?m)^(\| [^|]+\|).*", r"\1", table)))
     assert {tool.name for tool in tools} <= named
