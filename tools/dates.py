@@ -208,7 +208,9 @@ def change(text: str) -> relativedelta:
         found = _AMOUNT.match(rest)
         unit = _UNITS.get(found[3]) if found else None
         if found is None or unit is None:
-            raise InvalidArguments("add is a number of years, months, weeks, days, hours, minutes.")
+            raise InvalidArguments(
+                "add is a number of years, months, weeks, days, hours, minutes, such as 90 days."
+            )
         number = int(found[2])
         amounts[unit] = amounts.get(unit, 0) + (-number if found[1] == "-" else number)
         rest = rest[found.end() :]

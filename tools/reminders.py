@@ -33,13 +33,17 @@ YEARS: Final = range(1970, 2300)
 _HOW: Final = "Send at as a date with a time in ISO 8601, such as 2026-12-24T09:00."
 
 
+_OFFSET_OF_A_MARK: Final = re.compile(r" ?UTC([-+]\d\d:\d\d)?$", re.IGNORECASE)
+"""An offset as the marks of messages have it."""
+
+
 def parse_at(text: str) -> datetime:
     """Return the time that a model sends, to the second; without an offset it is a local time.
 
     Raises:
         InvalidArguments: it lacks a date or a time.
     """
-    text = text.strip()
+    text = _OFFSET_OF_A_MARK.sub(lambda found: found[1] or "+00:00", text.strip())
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -18,6 +18,7 @@ from bot.chat.plan import (
     allowed_calls,
     reaction_in,
 )
+from bot.chat.prompt import without_mark
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -165,14 +166,17 @@ class ToolLoop:
         zones = [one for one in requests if one.tool == SET_TIMEZONE]  # other calls need the zone
         for group in (zones, [one for one in requests if one not in zones]):
             running = []
+            caller = turn.confined_caller
             async with asyncio.TaskGroup() as tasks:
-                for request in group:
+                for request in (replace(one, caller=caller) for one in group):
                     is_allowed = request.call_id in allowed
                     call = self._run_call(turn, request, is_allowed=is_allowed)
                     running.append(tasks.create_task(call))
                     await asyncio.sleep(0)  # other turns may run between questions of many calls
             for task in running:
                 turn.close(task.result())
+            if group is zones and zones:
+                await turn.learn_zone()
 
     async def _heard(self, turn: Turn) -> Heard:
         """Return the words that the model has read; empty if no open call needs a check."""
@@ -203,7 +207,7 @@ class ToolLoop:
 
 def _said(turn: Turn, completion: Completion) -> str:
     turn.is_cut = completion.finish_reason == CUT_OFF
-    return (completion.message.content or "").strip()
+    return without_mark((completion.message.content or "").strip())
 
 
 def _first_equal(turn: Turn, request: ToolRequest) -> str:

@@ -144,7 +144,7 @@ ASKING_GUIDELINE: Final = (
 PRIVACY: Final = "\n## Privacy"
 NO_TEE: Final = (
     "- You do not run in a trusted execution environment. Asked about privacy, say so: whoever"
-    " operates this bot could read what is written here."
+    " operates this bot, and perhaps your provider, could read what is written here."
 )
 NO_TEE_BUT_MODEL: Final = (
     "- The program between Signal and you does not run in a trusted execution environment. Asked"
@@ -453,6 +453,15 @@ def _time(at_ms: int, zone: str) -> str:
     local, offset = minute.replace(tzinfo=None), minute.isoformat()[19:]
     offset = offset.removeprefix("+00:00")
     return f"[{local:%a} {local.isoformat(' ', 'minutes')} UTC{offset}]"
+
+
+_MARK: Final = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d UTC[-+:\d]{0,6}\]\s*")
+
+
+def without_mark(answer: str) -> str:
+    """Return an answer without the time of a message that some models copy to its beginning."""
+    found = _MARK.match(answer)
+    return answer if found is None else answer[found.end() :]
 
 
 def _author(author_name: str | None) -> str:

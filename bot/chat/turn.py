@@ -51,7 +51,7 @@ from conversation_store.outbox import FileToMake
 from conversation_store.outgoing import Outgoing
 from conversation_store.store import ConversationStore
 from tools import ledger
-from tools.base import Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
+from tools.base import UNKNOWN_ZONE, Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
 from tools.settings import FILE_TOOLS
 
 MAX_HELPERS_AT_ONCE: Final = 8
@@ -227,6 +227,11 @@ class Turn:
         if not self._is_planning:
             return self.caller
         return replace(self.caller, tools=frozenset(tool.name for tool in self.prompt.tools))
+
+    async def learn_zone(self) -> None:
+        """Let later calls of the turn know the zone that one of its calls has set."""
+        zone = await self.parts.store.reminders.zone_of(self.caller.person)
+        self.caller = replace(self.caller, zone=zone or UNKNOWN_ZONE)
 
     @property
     def heard(self) -> Heard:

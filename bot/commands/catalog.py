@@ -69,11 +69,11 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
 
 
 TOLD: Final = {
-    questions.clear: "forget this conversation",
-    memory.memory: "remembered facts",
+    questions.clear: "forget this conversation; facts and reminders stay",
+    memory.memory: "see, export or forget remembered facts",
     memory.reminders: "",
     past.find: "earlier messages",
-    past.sent: "what left this machine for an answer",
+    past.sent: "as a reply to an answer: what left this machine for it",
     memory.timezone: "",
     behaviour.instructions: "how you should be",
     behaviour.language: "of my own sentences",

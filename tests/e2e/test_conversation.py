@@ -247,3 +247,8 @@ async def test_closed_bot_shows_no_typing_afterwards() -> None:
             bot.presence.noticed(ChatId.direct(ADA.aci), ADA.aci, 1, received_at=1)
         await asyncio.sleep(2 * TYPING_AFTER_SECONDS)
     assert troubles == []
+
+
+async def test_the_time_of_a_message_at_the_beginning_of_an_answer_is_not_shown() -> None:
+    async with story(script(text("[Sun 2026-11-29 17:30 UTC+01:00] I am fine."))) as here:
+        assert await here.asked("how are you?") == "I am fine."

@@ -42,8 +42,10 @@ async def test_today_is_the_day_where_the_person_is(city: str, zone: str, offset
 async def test_a_zone_holds_for_the_other_calls_of_the_same_message() -> None:
     reminder = {"text": "Call your mother", "at": "2030-01-01T09:00"}
     calls = tool_calls(("remind", reminder), ("set_timezone", {"zone": "Wien"}))
-    async with story(script(calls, text("Done."))) as here:
+    steps = [calls, tool_calls(("date_time", {"start": "now"})), text("Done.")]
+    async with story(script(*steps)) as here:
         await here.asked("remind me at 9, I am in Vienna")
+    assert "Europe/Vienna" in here.results()[-1]
     assert "09:00 (Europe/Vienna)" in here.results()[0]
 
 

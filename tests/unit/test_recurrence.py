@@ -192,6 +192,13 @@ def test_every_rule_of_a_model_is_accepted_or_refused(text: str) -> None:
     assert date is None or isinstance(parse_rule(str(date.rule)), Rule)
 
 
+@pytest.mark.parametrize(
+    ("text", "offset"), [("2026-11-29T17:40 UTC", 0), ("2026-11-29T17:40 UTC+01:00", 1)]
+)
+def test_a_time_may_have_the_offset_of_a_message(text: str, offset: int) -> None:
+    assert parse_at(text).utcoffset() == timedelta(hours=offset)
+
+
 @pytest.mark.parametrize("text", ["tomorrow", "", "9:00", "2026-12-24", "20261224", "2026-13-01T1"])
 def test_wrong_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidArguments, match="ISO 8601"):
