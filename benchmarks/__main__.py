@@ -15,6 +15,7 @@ from benchmarks import (
     plain_turn,
     proof,
     report,
+    reuse,
     simulation,
     slow_disk,
     start,
@@ -50,6 +51,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "start": start.measure,
     "proof": proof.measure,
     "way": way.measure,
+    "reuse": reuse.measure,
     "simulation": simulation.measure,
 }
 
