@@ -68,6 +68,8 @@ def may_be_lost(world: World, timestamp: int) -> bool:
 def _is_unsafe(world: World, life: int, at: float) -> bool:
     evidence = world.evidence
     until = at + STORED_SECONDS
+    if until > evidence.ended:
+        return True
     for began, ended in evidence.ills:
         if began - 1 <= at <= ended + HEALED_SECONDS:
             until = max(until, ended + HEALED_SECONDS)
@@ -494,16 +496,18 @@ def _still_shown(world: World) -> Iterator[str]:
                 ended = any(_commands(world, chat, "!clear", "!stop"))
                 whole = is_deleted and not ended  # these forget which answered questions there were
                 shown = (one for one in phone.shown(chat) if _counts(one, is_deleted=whole))
-                if any(mark in one.text and _is_known(world, one) for one in shown):
+                if any(mark in one.text and _is_known(world, phone, one) for one in shown):
                     yield f"{phone.person.name} still sees an answer to {mark}"
 
 
-def _is_known(world: World, bubble: Bubble) -> bool:
+def _is_known(world: World, phone: Phone, bubble: Bubble) -> bool:
     """Whether the bot can know of a message: by signal-cli's reply, or by a receipt."""
     unknown = world.signal.unanswered | {one.timestamp for one in world.evidence.unheard}
     if bubble.last != bubble.root and bubble.last in unknown:
         return False  # phones then ignore the bot's later edits of it
-    return bubble.root not in unknown or _confirmed(world, [bubble]) > 0
+    if bubble.root not in unknown:
+        return True
+    return _confirmed(world, [bubble]) > 0 and not _is_beside_another_send(world, phone, [bubble])
 
 
 def _counts(bubble: Bubble, *, is_deleted: bool) -> bool:

@@ -1,6 +1,7 @@
 """A world: people with phones, Signal, a model, and a machine on which the bot lives and dies."""
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from contextvars import copy_context
@@ -117,6 +118,7 @@ class Evidence:
     receipts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     unheard: list[Doubt] = field(default_factory=list)
     quoted: set[str] = field(default_factory=set)
+    ended: float = math.inf
     trace: list[str] = field(default_factory=list)
     files: list[bytes] = field(default_factory=list)
 
@@ -222,6 +224,7 @@ class World:
 
     async def _end(self) -> None:
         self.note("stop")
+        self.evidence.ended = self.loop.time()
         self.machine.tell_to_stop()
         async with asyncio.timeout(STOP_SECONDS):
             while self.machine.is_up:  # noqa: ASYNC110 - virtual time
