@@ -4,6 +4,7 @@ A helper's turn runs through the same loop. Each step is stored before the next 
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -153,8 +154,10 @@ class ToolLoop:
         Questions to a person may stay open.
         """
         allowed, has_room = self._allowed(turn)
-        work = [call.id for call in turn.open_calls if self._is_shown(call.name)]
-        turn.last_call = "" if has_room or not work else work[-1]
+        refused = self._refused(turn, allowed)
+        run = [call for call in turn.open_calls if call.id not in refused]
+        shown = [call.id for call in run if self._is_shown(call.name)]
+        turn.last_call = "" if has_room or not shown else shown[-1]
         heard, caller = await self._heard(turn), turn.confined_caller
         requests = [
             ToolRequest(call.id, call.name, call.arguments, caller, heard, resumed=resumed)
@@ -162,15 +165,14 @@ class ToolLoop:
         ]
         # Calls that ask first are shown once they are allowed; a question is visible anyway.
         at_once = (one for one in requests if not self.executor.asks_first(one))
-        turn.show(one for one in at_once if one.call_id in allowed and self._is_shown(one.tool))
+        turn.show(one for one in at_once if one.call_id in shown)
         zones = [one for one in requests if one.tool == SET_TIMEZONE]  # other calls need the zone
         for group in (zones, [one for one in requests if one not in zones]):
             running = []
             caller = turn.confined_caller
             async with asyncio.TaskGroup() as tasks:
                 for request in (replace(one, caller=caller) for one in group):
-                    is_allowed = request.call_id in allowed
-                    call = self._run_call(turn, request, is_allowed=is_allowed)
+                    call = self._run_call(turn, request, refused.get(request.call_id))
                     running.append(tasks.create_task(call))
                     await asyncio.sleep(0)  # other turns may run between questions of many calls
             for task in running:
@@ -189,14 +191,21 @@ class ToolLoop:
         before = await turn.parts.store.turns.has_result_with(turn.chat, UNTRUSTED)
         return replace(turn.heard, strangers_before=before)
 
-    async def _run_call(self, turn: Turn, request: ToolRequest, *, is_allowed: bool) -> ToolResult:
-        is_repeated = _first_equal(turn, request) != request.call_id
-        is_known = self.registry.get(request.tool) is not None
-        if not (is_known and (is_repeated or not is_allowed)):
+    def _refused(self, turn: Turn, allowed: Collection[str]) -> dict[str, str]:
+        """Return why calls do not run, by their ids; the executor answers to wrong names itself."""
+        asked = next((one.tool_calls for one in reversed(turn.messages) if one.tool_calls), ())
+        first = {(one.name, one.arguments): one.id for one in reversed(asked)}
+        known = [one for one in turn.open_calls if self.registry.get(one.name) is not None]
+        over = {one.id: OVER_LIMIT for one in known if one.id not in allowed}
+        repeated = (one.id for one in known if first[one.name, one.arguments] != one.id)
+        return over | dict.fromkeys(repeated, REPEATED)
+
+    async def _run_call(self, turn: Turn, request: ToolRequest, refusal: str | None) -> ToolResult:
+        if refusal is None:
             return await self.executor.execute(
                 request, ask=turn.ask, starting=turn.starting, finished=turn.finished
             )
-        result = ToolResult(request, "refused", REPEATED if is_repeated else OVER_LIMIT, 0.0)
+        result = ToolResult(request, "refused", refusal, 0.0)
         await turn.finished(result)
         return result
 
@@ -208,10 +217,3 @@ class ToolLoop:
 def _said(turn: Turn, completion: Completion) -> str:
     turn.is_cut = completion.finish_reason == CUT_OFF
     return without_mark((completion.message.content or "").strip())
-
-
-def _first_equal(turn: Turn, request: ToolRequest) -> str:
-    """Return the id of the first call of the same message with the same arguments."""
-    asked = next(one for one in reversed(turn.messages) if one.tool_calls)
-    called = (request.tool, request.arguments)
-    return next(one.id for one in asked.tool_calls if (one.name, one.arguments) == called)

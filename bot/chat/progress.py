@@ -41,7 +41,7 @@ MAX_HELPERS_SHOWN: Final = 8
 
 STILL_TRYING: Final = "The model does not answer yet. Still trying…"
 TOOK_LONG: Final = "The model took longer than usual."
-"""What is left of that at the end of a turn that used no tool."""
+"""Replaces that text at the end of a turn without tools."""
 
 DONE: Final = "☑"
 """Sign of a list item that is done."""

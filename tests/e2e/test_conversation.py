@@ -73,13 +73,24 @@ async def test_a_round_with_too_many_calls_is_the_last_one() -> None:
     calls = [("calculate", {"expression": f"{number}+0"}) for number in range(CALLS_PER_ROUND + 1)]
     async with story(script(tool_calls(*calls), text("Enough.")), tools=ONE_ROUND) as here:
         assert await here.asked("Work") == "Enough."
-    assert here.results() == [*map(str, range(CALLS_PER_ROUND)), OVER_LIMIT]
+    *ran, last, refused = here.results()
+    assert (last, refused) == (f"{CALLS_PER_ROUND - 1}{LAST_ROUND}", OVER_LIMIT)
+    assert ran == [*map(str, range(CALLS_PER_ROUND - 1))]
 
 
 async def test_equal_calls_of_one_message_run_once() -> None:
     async with story(script(tool_calls(CALCULATE, ADD, CALCULATE), text("Done."))) as here:
         await here.asked("Work")
+        shown = here.shown()
     assert here.results() == ["5461", "2", REPEATED]
+    assert shown == "🔧 Using calculate ✓"
+
+
+async def test_the_last_round_is_named_also_before_a_repeated_call() -> None:
+    calls = tool_calls(CALCULATE, CALCULATE)
+    async with story(script(calls, text("Done.")), tools=ONE_ROUND) as here:
+        await here.asked("Work")
+    assert here.results() == [f"5461{LAST_ROUND}", REPEATED]
 
 
 async def test_the_first_calls_with_a_wrong_name_or_wrong_arguments_cost_nothing() -> None:
