@@ -728,6 +728,13 @@ def test_a_number_as_text_and_null_for_a_default_are_read_as_they_were_meant() -
     assert arguments == {"city": "Graz", "days": 3}
 
 
+def test_null_stays_where_a_server_may_take_it() -> None:
+    schema = {"type": "object", "properties": {"any": {}, "text": {"type": ["string", "null"]}}}
+    assert checked(schema, '{"any": null, "text": null}') == {"any": None, "text": None}
+    with pytest.raises(InvalidArguments, match="may only have city"):
+        checked(SCHEMA, '{"city": "Graz", "town": null}')
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -109,7 +109,7 @@ def parsed(parameters: Plain, text: str) -> dict[str, Any]:
     arguments, properties = parse_object(text), parameters["properties"]
     required = parameters.get("required", ())
     for name in [name for name, value in arguments.items() if value is None]:
-        if name not in required and "null" not in _kinds(properties.get(name, {})):
+        if name not in required and _refuses_null(properties.get(name, {})):
             del arguments[name]  # null for an optional argument
     problems = [f"lacks {name}" for name in required if name not in arguments]
     for name in arguments.keys() & properties.keys():
@@ -129,6 +129,11 @@ def parsed(parameters: Plain, text: str) -> dict[str, Any]:
 def _kinds(schema: Plain) -> Sequence[str]:
     wanted = schema.get("type", ())
     return [wanted] if isinstance(wanted, str) else wanted
+
+
+def _refuses_null(schema: Plain) -> bool:
+    kinds, choices = _kinds(schema), schema.get("enum")
+    return (bool(kinds) and "null" not in kinds) or (choices is not None and None not in choices)
 
 
 def _repaired(value: object, schema: Plain) -> object:
