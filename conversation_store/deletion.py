@@ -70,6 +70,15 @@ def add(db: Session, turn_id: int, source: int, via: str, expires_at: int | None
         )
 
 
+def add_turn(db: Session, turn_id: int, source: int) -> None:
+    """Note that a turn reads an earlier one; if that is gone by now, delete it at its end."""
+    rows = db.run("SELECT expires_at FROM turns WHERE id = ?", source)
+    for (expires_at,) in rows:
+        add(db, turn_id, source, TURN, expires_at)
+    if not rows:
+        forget_at_end(db, turn_id)
+
+
 def forget(
     db: Session, turns: Iterable[int], messages: Iterable[int] = (), quoting: Iterable[int] = ()
 ) -> tuple[list[int], list[int]]:

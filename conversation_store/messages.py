@@ -41,7 +41,9 @@ NOT_EDITED: Final = frozenset({heard.OVERHEARD, UNDONE, RETRIED, MERGED})
 COLUMNS: Final = (
     "id, account, author, timestamp, kind, chat, body, received_at, expires_at, replaces"
 )
-STORED: Final = ("text", "author_number", "author_name", "sent_at", "view_once", "edited")
+STORED: Final = (
+    "text", "author_number", "author_name", "sent_at", "view_once", "edited", "mentions_bot",
+)  # fmt: skip
 STORED_OF_QUOTE: Final = ("timestamp", "author", "by_bot", "text", "has_files")
 """The other attributes of a quote are found out for each use."""
 

@@ -110,6 +110,7 @@ class ReceivedMessage:
         expires_at: when no copy may be left; None if only the retention counts.
         view_once: its files are never stored.
         edited: its words were changed after it was written.
+        mentions_bot: in a group, it is meant for the bot, and not as a reply.
         target_author: ACI of the author of the message that an edit or a deletion is about.
         target_timestamp: timestamp of that message.
     """
@@ -129,6 +130,7 @@ class ReceivedMessage:
     expires_at: int | None = None
     view_once: bool = False
     edited: bool = False
+    mentions_bot: bool = False
     target_author: str | None = None
     target_timestamp: int | None = None
 
@@ -447,6 +449,7 @@ class QuestionTerms:
 
     Attributes:
         asker: ACI of the person that the turn answers.
+        text: the first words of a question of the model; later turns are told them.
         options: of a choice; empty if the person answers in words of their own.
         multiple: several options may be chosen.
         fingerprint: of the call; the answer allows no other call.
@@ -457,6 +460,7 @@ class QuestionTerms:
 
     kind: QuestionKind
     asker: str
+    text: str = ""
     options: tuple[str, ...] = ()
     multiple: bool = False
     fingerprint: str = ""

@@ -23,7 +23,6 @@ from conversation_store.models import (
     DAY_MS,
     AcceptedMessage,
     ChatId,
-    QuestionKind,
     QuestionTerms,
     StoredQuestion,
 )
@@ -34,6 +33,9 @@ SELECT: Final = (
 )
 YES: Final = "yes"
 """Answer that allows a call."""
+
+DECISIONS: Final = frozenset({YES, "no", "silence"})
+"""Answers about a call; other answers are words for the model."""
 
 
 def _find(db: Session, question: int) -> StoredQuestion | None:
@@ -76,6 +78,17 @@ class QuestionStore(Aggregate):
             *(call, kind, json.dumps(known, ensure_ascii=False), turn_id),
         )
         return _find(db, call)
+
+    @reads
+    def may_join(self, db: Session, question: int) -> bool:
+        """Return whether further messages may join the turn of a question, if it is its own."""
+        rows = db.run(
+            "SELECT 1 FROM questions JOIN messages USING (id) JOIN inbox ON inbox.id ="
+            " questions.turn_id WHERE questions.id = ? AND helper_of IS NULL"
+            " AND replaces IS NULL AND inbox.kind = 'message'",
+            question,
+        )
+        return bool(rows)
 
     @writes
     def mark_asked(self, db: Session, question: StoredQuestion, *, is_poll: bool = False) -> None:
@@ -139,7 +152,7 @@ class QuestionStore(Aggregate):
                 # Its turn has made progress, however often it was begun.
                 db.run("UPDATE turns SET attempts = 0 WHERE id = ?", turn_id)
             if message is not None:
-                _join(db, message.id, turn_id, kind)
+                _join(db, message.id, turn_id, has_words=kind != "call" or answer not in DECISIONS)
             if expires_at is not None:
                 db.run(
                     "UPDATE turns SET expires_at = min(coalesce(expires_at, ?1), ?1) WHERE id = ?2",
@@ -293,9 +306,13 @@ def end(db: Session, turn_id: int) -> None:
     messages.part(db, turn_id, messages.APPROVAL)
 
 
-def _join(db: Session, row: int, turn_id: int, kind: QuestionKind) -> None:
-    """Close a message that answers, and add it to the turn, so that it can be taken back."""
-    if kind != "call":
+def _join(db: Session, row: int, turn_id: int, *, has_words: bool) -> None:
+    """Close a message that answers, and add it to the turn, so that it can be taken back.
+
+    Args:
+        has_words: the model reads the answer.
+    """
+    if has_words:
         messages.close(db, row, messages.ANSWER)
         messages.join(db, row, turn_id)
         return

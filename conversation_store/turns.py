@@ -115,6 +115,7 @@ class TurnStore(Aggregate):
         notices: Sequence[str] = (),
         overheard: Sequence[OverheardMessage] = (),
         reacted: Sequence[AnswerReaction] = (),
+        asked: Sequence[int] = (),
         retries: int | None = None,
     ) -> StoredTurn:
         """Begin the one turn of messages that have none, without waiting for the disk.
@@ -128,12 +129,13 @@ class TurnStore(Aggregate):
             notices: lines for the person above the answer.
             overheard: messages to others that the content tells of.
             reacted: reactions to earlier answers that it tells of.
+            asked: turns whose open questions it tells of.
             retries: the earlier turn whose question is answered again; it must still be stored.
         """
         message = Message(Role.USER, content, images=tuple(images))
         turn = StoredTurn(pieces[0].id, 1, (message,), notices=tuple(notices))
         self._database.write_later(
-            lambda db: self._begin(db, turn, pieces, (overheard, reacted), retries),
+            lambda db: self._begin(db, turn, pieces, (overheard, reacted, asked), retries),
             BEGIN_WITHIN_SECONDS,
         )
         return turn
@@ -143,7 +145,7 @@ class TurnStore(Aggregate):
         db: Session,
         turn: StoredTurn,
         pieces: Sequence[AcceptedMessage],
-        told: tuple[Sequence[OverheardMessage], Sequence[AnswerReaction]],
+        told: tuple[Sequence[OverheardMessage], Sequence[AnswerReaction], Sequence[int]],
         retried: int | None,
     ) -> None:
         if not all(_reads_as(db, piece) for piece in pieces):
@@ -166,6 +168,8 @@ class TurnStore(Aggregate):
         )
         heard.take(db, told[0], turn.id)
         reactions.take(db, chat, told[1], turn.id)
+        for source in told[2]:
+            deletion.add_turn(db, turn.id, source)
         for piece in pieces[1:]:
             messages.join(db, piece.id, turn.id)
         if any(piece.message.quote for piece in pieces):

@@ -1,9 +1,10 @@
 """Ask people about calls with side effects, about the model's questions, and about its plans.
 
 The bot stores a question with its turn, then shows it. People answer its message by a reaction, a
-reply or a vote, in a private chat also by plain words after it. Only the person asked, or an
-admin, can answer; in a group, only an admin can allow dangerous calls. An edit answers nothing.
-Silence ends a question: about a call after minutes, otherwise after a day.
+reply or a vote. In a private chat with one open question, their next words answer it; in a group,
+words to the bot do that mean yes, no or an option. Only the person asked, or an admin, can answer;
+in a group, only an admin can allow dangerous calls. An edit answers nothing. Silence ends a
+question: about a call after minutes, otherwise after a day.
 
 A turn that asks about a call waits in memory, and the chat's next messages wait for it. If only
 the model's questions are open, the turn waits on disk: the tool raises `AwaitsPerson` and runs
@@ -23,19 +24,22 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot.backoff import Backoff, set_within
-from bot.chat.meaning import NOBODY, NOBODY_DECIDED, Meaning, answer_of, chose, chosen, meaning_of
+from bot.chat.door import author_of
+from bot.chat.joining import MAX_JOINED_BYTES
+from bot.chat.meaning import BELOW, NOBODY, NOBODY_DECIDED, Meaning, answer_of, chose, meaning_of
 from bot.chat.outbox import Doubts
 from bot.chat.question_messages import (
     GRANT_DAYS,
     NOT_COUNTED,
     NOT_YOURS,
+    OTHERS_WAIT,
     REMINDER,
+    SAY_IT_TO_ME,
     STILL_OPEN,
     TOO_LATE,
     WHICH,
-    YES_NO_OR_CHANGES,
-    YES_OR_NO,
     QuestionMessage,
+    asked_back,
     how_to_answer,
     poll_of,
     question_messages,
@@ -54,6 +58,7 @@ from conversation_store.models import (
     StoredQuestion,
     StyledText,
 )
+from conversation_store.questions import DECISIONS
 from conversation_store.store import ConversationStore
 from tools.base import AwaitsPerson, Caller, Decision, ToolError, ToolRequest
 from tools.executor import may_run_unasked
@@ -78,6 +83,9 @@ MAX_LOOK_SECONDS: Final = 60.0
 
 MAX_OPEN_IN_CHAT: Final = 10
 """Questions of the model that may wait in one chat; more than people can tell apart."""
+
+MAX_TOLD_CHARACTERS: Final = 200
+"""Length of an open question, as later turns of the chat are told it."""
 
 MAX_EARLY: Final = 20
 """Reactions and votes that a chat keeps while a question is being sent."""
@@ -106,6 +114,9 @@ MAX_POLL_AGE_MS: Final = 7 * 86_400_000
 """Older polls stay as they are on phones."""
 
 NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
+NEXT_MESSAGE: Final = ""
+"""Instead of a reason: the message goes to the chat, where it joins the turn that goes on."""
+
 TOO_MANY: Final = (
     "Not asked: too many questions are waiting for an answer in this chat already. Go on without,"
     " or ask in your answer."
@@ -122,12 +133,15 @@ class OpenQuestion:
     """A question that was sent whole and has no answer.
 
     Attributes:
+        reminded: the bot has said that messages wait for it.
+        hinted: the bot has said how to answer it in a group.
         asked_back: the bot has asked once which of several questions some plain words answer.
         over: set once it has an answer, or its turn has ended.
     """
 
     stored: StoredQuestion
     reminded: bool = False
+    hinted: bool = False
     asked_back: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -137,22 +151,22 @@ class OpenQuestion:
         return self.stored.terms.kind == "call"
 
     @property
+    def has_no_options(self) -> bool:
+        """Whether a person answers it in words of their own."""
+        return self.stored.terms.kind == "choice" and not self.stored.terms.options
+
+    @property
     def timestamps(self) -> Sequence[int]:
         """Timestamps that an answer may name; for a call, only that of its last message."""
         return self.stored.timestamps[-1:] if self.is_about_call else self.stored.timestamps
 
-    def fits(self, message: ReceivedMessage, *, any_words: bool = False) -> bool:
-        """Whether plain words read as its answer; without options, any words may do."""
-        terms = self.stored.terms
-        if terms.kind != "choice":
-            return meaning_of(message.text) is not Meaning.OTHER
-        if not terms.options:
-            return any_words and self.takes(message)
-        return bool(chosen(message.text, terms.options, multiple=terms.multiple))
+    def fits(self, message: ReceivedMessage) -> bool:
+        """Whether words as a whole mean a possible answer, such as yes or an option."""
+        return answer_of(self.stored.terms, message.text, in_own_words=False) is not None
 
     def takes(self, message: ReceivedMessage) -> bool:
-        """Whether a reply can answer; files answer no question of the model."""
-        return self.is_about_call or (bool(message.text.strip()) and not message.files)
+        """Whether any words can be its answer; files are none."""
+        return bool(message.text.strip()) and (not message.files or self.fits(message))
 
     def came_before(self, message: ReceivedMessage) -> bool:
         """Whether a message is later, both by our clock and by its author's, which may be ahead."""
@@ -197,6 +211,11 @@ class Questions:
         """Whether a turn has an open question."""
         return any(one.stored.turn_id == turn_id for one in self._of_chats.get(chat, ()))
 
+    def of_model(self, chat: ChatId) -> tuple[StoredQuestion, ...]:
+        """Return the open questions of the model in a chat, oldest first."""
+        here = self._of_chats.get(chat, ())
+        return tuple(one.stored for one in here if not one.is_about_call)
+
     def forget_turn(self, chat: ChatId, turn_id: int) -> None:
         """Forget the questions of a turn."""
         for question in tuple(self._of_chats.get(chat, ())):
@@ -208,14 +227,15 @@ class Questions:
     async def choose(self, caller: Caller, choice: Choice) -> str:
         """Return a person's choice or words; see `tools.people.Choose`."""
         chat = ChatId.parse(caller.chat)
-        terms = QuestionTerms("choice", caller.person, choice.options, choice.multiple)
+        text = choice.question[:MAX_TOLD_CHARACTERS]
+        terms = QuestionTerms("choice", caller.person, text, choice.options, choice.multiple)
         numbered = (f"{number}. {option}" for number, option in enumerate(choice.options, 1))
         messages = partial(question_messages, ASK_USER, "\n".join((choice.question, *numbered)))
         return await self._answer_for(caller, terms, messages, poll_of(chat, choice))
 
     async def decide(self, caller: Caller, plan: str) -> str:
         """Return a person's decision about a plan; see `tools.people.Decide`."""
-        terms = QuestionTerms("plan", caller.person)
+        terms = QuestionTerms("plan", caller.person, plan[:MAX_TOLD_CHARACTERS])
         messages = partial(styled_messages, await self.render(plan))
         return await self._answer_for(caller, terms, messages)
 
@@ -234,8 +254,7 @@ class Questions:
             raise ToolError(NOT_ASKED)
         if stored.answer is not None:
             return stored.answer
-        here = [one for one in self._of_chats.get(stored.chat, ()) if not one.is_about_call]
-        if not stored.timestamps and len(here) >= MAX_OPEN_IN_CHAT:
+        if not stored.timestamps and len(self.of_model(stored.chat)) >= MAX_OPEN_IN_CHAT:
             raise ToolError(TOO_MANY)
         if await self._shown(stored, messages, poll) is None:
             raise ToolError(NOT_ASKED)
@@ -259,6 +278,9 @@ class Questions:
             message: its author is asked.
             is_retry: the turn was answered before, so its calls may have run already: the bot asks
                 even for tools that are allowed for longer.
+
+        Raises:
+            ToolError: the person answered in other words.
         """
         terms, store = _terms(request, text, message, helper), self.store.questions
         stored = await store.find_or_open(turn_id, request.call_id, terms, helper=helper)
@@ -276,7 +298,12 @@ class Questions:
             elif not await self._wait_for(stored, request.tool, text):
                 return Decision.NOT_ASKED
             stored = await store.find(stored.id)
-        return Decision.NOT_ASKED if stored is None else Decision(stored.answer or Decision.SILENCE)
+        if stored is None:
+            return Decision.NOT_ASKED
+        answer = stored.answer or Decision.SILENCE
+        if answer not in DECISIONS:
+            raise ToolError(answer, "declined")
+        return Decision(answer)
 
     async def _runs_unasked(
         self, request: ToolRequest, stored: StoredQuestion, *, is_retry: bool
@@ -392,20 +419,28 @@ class Questions:
             question = self._find(message.chat, message.question_timestamp)
             return (question,) if question is not None and question.takes(message) else ()
         sending = self._sending.get(message.chat)
-        if message.chat.is_group or (sending is not None and sending.locked()):
+        if sending is not None and sending.locked():
             return ()
-        return self._answered_by_plain_words(message)
-
-    def _answered_by_plain_words(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
-        """Return the questions for words that reply to nothing, in a private chat."""
         here = [
             question
             for question in self._of_chats.get(message.chat, ())
             if self._in_time(message.timestamp, question)
         ]
-        fitting = [one for one in here if one.fits(message)]
-        if fitting or len(here) == 1:
-            fitting = [one for one in here if one.fits(message, any_words=True)]
+        if message.chat.is_group:
+            author = author_of(message)
+            mine = [one for one in here if self._may_answer(author, one)]
+            return self._fitting(message, mine) if message.mentions_bot else ()
+        if len(here) == 1:
+            return here if here[0].takes(message) and here[0].came_before(message) else ()
+        return self._fitting(message, here)
+
+    def _fitting(
+        self, message: ReceivedMessage, questions: Sequence[OpenQuestion]
+    ) -> Sequence[OpenQuestion]:
+        """Return the question that words fit, or several if the bot has not asked back yet."""
+        fitting = [one for one in questions if one.fits(message)]
+        if fitting:  # any words answer a question without options
+            fitting = [one for one in questions if one.fits(message) or one.has_no_options]
         if len(fitting) == 1:
             return fitting if fitting[0].came_before(message) else ()
         if all(question.asked_back for question in fitting):
@@ -417,24 +452,45 @@ class Questions:
     async def settle(
         self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]
     ) -> str | None:
-        """Take a message as an answer; return the reason for the person if it does not count."""
+        """Take a message as an answer; return the reason for the person if it does not count.
+
+        The model reads words of the asker as a message, so that they can be edited and deleted as
+        one: `NEXT_MESSAGE` says so. They also are one if they came just after another answer.
+        """
+        question, message = questions[0], accepted.message
+        author, terms = author_of(message), question.stored.terms
+        text = answer_of(terms, message.text, in_own_words=True)
+        is_open = self._in_time(message.timestamp, question) and not question.over.is_set()
         if len(questions) > 1:
             return WHICH
-        question, message = questions[0], accepted.message
-        author = Person(message.author, message.author_number, message.author_name)
-        terms = question.stored.terms
         if not self._may_answer(author, question):
             return NOT_YOURS
-        if not self._in_time(message.timestamp, question):
-            return TOO_LATE
-        in_own_words = terms.kind == "choice" or message.question_timestamp is not None
-        text = answer_of(terms, message.text, in_own_words=in_own_words)
-        if text is None:
-            return YES_NO_OR_CHANGES if terms.kind == "plan" else YES_OR_NO
-        if not self._may_say(text, author, question):
-            return NOT_COUNTED
-        counts = await self._take(question, text, author, message.text, message=accepted)
-        return None if counts else TOO_LATE
+        if is_open and text is None:
+            return asked_back(terms)
+        if is_open and text is not None:
+            if not self._may_say(text, author, question):
+                return NOT_COUNTED
+            if await self._is_taken(question, text, accepted):
+                return None
+        return TOO_LATE if question.fits(message) else NEXT_MESSAGE
+
+    async def _is_taken(self, question: OpenQuestion, text: str, accepted: AcceptedMessage) -> bool:
+        """Take an answer; False if the question has one already, or if the message goes on."""
+        message, author = accepted.message, author_of(accepted.message)
+        if question.fits(message) or not await self._joins(message, question):
+            return await self._take(question, text, author, message.text, message=accepted)
+        below = answer_of(question.stored.terms, BELOW, in_own_words=True)
+        await self._take(question, below or text, author)
+        return False
+
+    async def _joins(self, message: ReceivedMessage, question: OpenQuestion) -> bool:
+        """Whether the turn of a question can read a message as one of its own.
+
+        Not a reply: the turn would read the question again, and could not check the quote.
+        """
+        is_short = not message.quote and len(message.text.encode()) <= MAX_JOINED_BYTES
+        is_own = message.author == question.stored.terms.asker
+        return is_own and is_short and await self.store.questions.may_join(question.stored.id)
 
     async def react(self, reaction: Reaction) -> None:
         """Take a reaction as an answer: a thumb, or the picture of a number."""
@@ -537,7 +593,7 @@ class Questions:
         stored = question.stored
         counts = await self.store.questions.answer(stored.id, answer, by=by, message=message)
         if counts and question.is_about_call:
-            metrics.APPROVALS.labels(answer).inc()
+            metrics.APPROVALS.labels(answer if answer in DECISIONS else "other").inc()
         self._forget(question)
         if not self.awaited_by(stored.chat, stored.turn_id):
             await self.go_on(stored.turn_id)
@@ -548,27 +604,42 @@ class Questions:
     def overlooked_by(self, message: ReceivedMessage) -> OpenQuestion | None:
         """Return an open question that the author may have overlooked; each question only once.
 
-        Only in a private chat: in a group, people may talk about other things. A command never
-        answers a question, but waits until the one about a call is over.
+        In a group, people may talk about other things, so only a question counts that their
+        messages wait for. A command never answers a question, but waits for the one about a call.
         """
-        if message.chat.is_group:
-            return None
-        is_command = message.text.startswith("!")
+        only_calls = message.chat.is_group or message.text.startswith("!")
         overlooked = [
             question
             for question in self._of_chats.get(message.chat, ())
-            if not question.reminded and (question.is_about_call or not is_command)
+            if not question.reminded and (question.is_about_call or not only_calls)
         ]
         for question in overlooked:
             question.reminded = True
         return max(overlooked, key=lambda question: question.is_about_call, default=None)
 
-    async def remind(self, question: OpenQuestion) -> None:
-        """Remind a person who overlooked a question; failures are harmless."""
+    def answered_unheard(self, message: ReceivedMessage) -> OpenQuestion | None:
+        """Return the question that words in a group would answer, were they said to the bot.
+
+        Each question only once, and only to a person who may answer it.
+        """
+        if message.mentions_bot or message.question_timestamp is not None or message.edited:
+            return None
+        author = author_of(message)
+        for question in self._of_chats.get(message.chat, ()):
+            is_meant = message.chat.is_group and question.fits(message)
+            if is_meant and not question.hinted and self._may_answer(author, question):
+                question.hinted = True
+                return question
+        return None
+
+    async def remind(self, question: OpenQuestion, *, is_unheard: bool = False) -> None:
+        """Remind people of a question, or say how to answer it; failures are harmless."""
         if question.over.is_set():
             return
         chat = question.stored.chat
         sentence = REMINDER if question.is_about_call else STILL_OPEN
+        if chat.is_group:
+            sentence = SAY_IT_TO_ME if is_unheard else OTHERS_WAIT
         try:
             async with asyncio.timeout(SAY_SECONDS):
                 await self.channel.send(chat, self.languages.say(chat, sentence))

@@ -22,7 +22,7 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from bot.chat.ask import OpenQuestion, Questions
+from bot.chat.ask import NEXT_MESSAGE, OpenQuestion, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
 from bot.chat.joining import (
@@ -88,12 +88,14 @@ class Chat:
 
     # Queues
 
-    def add(self, item: AcceptedMessage | Work, *, urgent: bool = False) -> None:
+    def add(
+        self, item: AcceptedMessage | Work, *, urgent: bool = False, before: int | None = None
+    ) -> None:
         """Queue a message or other work; urgent work does not wait behind a turn."""
         if self.chats.winding_down:
             return
         queue = self.urgent if urgent else self.queue
-        queue.add(item)
+        queue.add(item, before=before)
         if not queue.is_worked:
             queue.is_worked = True
             self.users += 1
@@ -105,11 +107,24 @@ class Chat:
             with bound_contextvars(chat=logs.chat_id(self.id)):
                 while queue and not self.chats.winding_down:
                     item = queue.take()
-                    await (self.answer(item) if isinstance(item, AcceptedMessage) else item())
+                    if not isinstance(item, AcceptedMessage):
+                        await item()
+                    elif queue is self.urgent or not await self._goes_on_before(item):
+                        await self.answer(item)
         finally:
             queue.clear()
             queue.is_worked = False
             self.leave()
+
+    async def _goes_on_before(self, item: AcceptedMessage) -> bool:
+        """Queue turns whose questions were just answered, and the message behind them."""
+        questions = self.chats.questions
+        answered = [one for one in self.suspended if not questions.awaited_by(self.id, one)]
+        if answered:
+            self.queue.add(item, before=item.id)
+            for turn_id in answered:
+                await self.go_on(turn_id)
+        return bool(answered)
 
     def leave(self) -> None:
         """Note that a task no longer works with this object."""
@@ -132,7 +147,8 @@ class Chat:
     def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
         """Return the questions that a message may answer, if the person's key is trusted."""
         is_verified = self.chats.door.identities.is_verified(message.author)
-        if message.kind == "scheduled" or not is_verified:
+        is_command = self.chats.replies.command_in(message) is not None
+        if message.kind == "scheduled" or is_command or not is_verified:
             return ()
         return self.chats.questions.answered_by(message)
 
@@ -141,6 +157,9 @@ class Chat:
         words = await self.chats.questions.settle(accepted, questions)
         if words is None:
             self._clean([accepted])
+        elif words == NEXT_MESSAGE:
+            self.add(accepted, before=accepted.id)
+            self.notice(accepted.message)
         else:
             await self.refuse(accepted, words, "approval")
 
@@ -353,7 +372,7 @@ class Chat:
     async def go_on(self, turn_id: int) -> None:
         """Queue a turn that has its answers, if it is still suspended."""
         if (accepted := await self._take_suspended(turn_id)) is not None:
-            self.add(accepted, urgent=self.is_urgent(accepted))
+            self.add(accepted, urgent=self.is_urgent(accepted), before=turn_id)
 
     async def restart(self, turn_id: int) -> None:
         """Start a turn again, if it is still suspended."""
@@ -601,11 +620,11 @@ class Chats:
                     await chat.edit(accepted)
                 else:
                     self.notices.languages.notice(message.chat, message.text)
-                    is_urgent = chat.is_urgent(accepted)
-                    if questions := () if is_urgent else chat.answered_by(message):
+                    has_turn = accepted.begun or bool(accepted.joined)
+                    if questions := () if has_turn else chat.answered_by(message):
                         chat.add(partial(chat.settle, accepted, questions), urgent=True)
                     else:
-                        chat.add(accepted, urgent=is_urgent)
+                        chat.add(accepted, urgent=chat.is_urgent(accepted))
 
     async def _repeat_stops(self, waiting: Sequence[AcceptedMessage]) -> frozenset[int]:
         """Close the messages before each unanswered `!stop`, and return their ids."""

@@ -294,13 +294,19 @@ class ChatHandler:
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         # A scheduled question is no message of the person.
         reactions = () if messages[0].kind == "scheduled" else notes.reactions
+        open_questions = self.parts.questions.of_model(chat)
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
         both = zip(messages, prepared.words, strict=True)
         said = ["\n".join(filter(None, (message.text, words))) for message, words in both]
         prompt = replace(self.prompt, caller=self._caller(messages[-1], notes.zone), notes=notes)
         content = prompt.user_content(
-            messages, model.traits, words=said, overheard=overheard, reactions=reactions
+            messages,
+            model.traits,
+            words=said,
+            overheard=overheard,
+            reactions=reactions,
+            asked=[question.terms.text for question in open_questions],
         )
         turn = self.store.turns.begin(
             pieces,
@@ -309,6 +315,7 @@ class ChatHandler:
             notices=notices,
             overheard=overheard,
             reacted=reactions,
+            asked=[question.turn_id for question in open_questions],
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:

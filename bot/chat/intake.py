@@ -51,6 +51,7 @@ def received(message: IncomingMessage, now_ms: int, edited: Edit | None = None) 
     `sent_at` is the time of Signal's server, because the author's clock may be wrong.
     """
     expires_at = now_ms + message.expires_seconds * 1_000 if message.expires_seconds else None
+    is_reply = message.quote is not None and message.quote.by_bot
     return ReceivedMessage(
         account=message.account,
         author=message.author.aci,
@@ -65,6 +66,7 @@ def received(message: IncomingMessage, now_ms: int, edited: Edit | None = None) 
         quote=message.quote,
         expires_at=expires_at,
         view_once=message.view_once,
+        mentions_bot=message.chat.is_group and message.addresses_bot and not is_reply,
         kind="message" if edited is None else "edit",
         target_author=None if edited is None else message.author.aci,
         target_timestamp=None if edited is None else edited.target_timestamp,
@@ -161,6 +163,7 @@ class Intake:
             await self.chats.store.messages.overhear(overheard)
             for message in overheard:
                 self._watch_timer(message)
+                await self._hint(message)
             metrics.INTAKE.labels("overheard").inc(len(overheard))
         if not admitted:
             return
@@ -290,7 +293,7 @@ class Intake:
         chats, message = self.chats, accepted.message
         command, argument = chats.replies.command_in(message) or (None, "")
         reads = command is not None and command.urgent(argument)
-        questions = () if reads else chat.answered_by(message)
+        questions = chat.answered_by(message)
         # A chat that is full, or writes too fast, can still be stopped and answer questions.
         is_exempt = command is stop or bool(questions)
         queue = None if is_exempt else chat.urgent if reads else chat.queue
@@ -343,7 +346,19 @@ class Intake:
             self.expiry.timer.at(message.expires_at)
 
     async def _remind_of_question(self, message: ReceivedMessage, chat: Chat) -> None:
+        if await self._hint(message):
+            return
         question = self.chats.questions.overlooked_by(message)
         if question is not None:
             await self.chats.urgent_room.wait()
             chat.add(partial(self.chats.questions.remind, question), urgent=True)
+
+    async def _hint(self, message: ReceivedMessage) -> bool:
+        """Say in a group how to answer, if a message was perhaps an answer; return whether."""
+        questions = self.chats.questions
+        question = questions.answered_unheard(message)
+        if question is not None:
+            with self.chats.open(message.chat) as chat:
+                await self.chats.urgent_room.wait()
+                chat.add(partial(questions.remind, question, is_unheard=True), urgent=True)
+        return question is not None

@@ -74,9 +74,18 @@ class Queue:
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, item: AcceptedMessage | Work) -> None:
-        """Add a message or other work at the end; the caller has waited for room."""
-        self._items.append(item)
+    def add(self, item: AcceptedMessage | Work, *, before: int | None = None) -> None:
+        """Add a message or other work; the caller has waited for room.
+
+        Args:
+            before: ahead of the first message with a higher inbox id; None means at the end.
+        """
+        later = (
+            place
+            for place, one in enumerate(self._items)
+            if before is not None and isinstance(one, AcceptedMessage) and one.id > before
+        )
+        self._items.insert(next(later, len(self._items)), item)
         self.room.take(1)
         if self._arrived is not None:
             self._arrived()

@@ -1,7 +1,7 @@
 """The meaning of answers: yes, no or unclear; the chosen options; and the text for the model.
 
-A yes lets a tool do something that cannot be undone, so the whole text has to mean yes. If it has
-unknown words, or says both yes and no, the bot asks back.
+A yes lets a tool do something that cannot be undone, so the whole text has to mean yes. If it says
+both yes and no, the bot asks back; if it has other words, the model reads them.
 """
 
 import re
@@ -15,8 +15,14 @@ from typing import Final
 from conversation_store.models import QuestionTerms
 from tools.base import Decision
 
+BELOW: Final = "see their message below"
+"""Stands for words that the model reads in the next message."""
+
 CHOSE: Final = "The person chose: {options}"
-WROTE: Final = "The person answered in their own words: {words}\nThe options were: {options}"
+WROTE: Final = (
+    "The person answered in their own words: {words}\nThe options were: {options}\nIf they ask or"
+    " want something else, answer that; the question is closed."
+)
 ANSWERED: Final = "The person answered: {words}"
 NOBODY: Final = (
     "Nobody answered within a day. Go on without the answer, and say what you assumed instead."
@@ -29,7 +35,14 @@ REFUSED: Final = (
     "The person refused the plan. Do not carry it out, nor propose it again; tell the person that"
     " it is dropped."
 )
-CHANGES: Final = "The person wants the plan changed: {words}\nPropose the changed plan."
+CHANGES: Final = (
+    "The person answered the plan in their own words: {words}\nIt is not accepted yet. Propose the"
+    " changed plan; if they ask or want something else, answer that first."
+)
+NOT_LIKE_THIS: Final = (
+    "Not run: the person answered the question about this call in their own words: {words}\nDo what"
+    " they want now. If that needs the call, perhaps changed, make it again; they are asked again."
+)
 NOBODY_DECIDED: Final = (
     "Nobody answered within a day, so the plan is not accepted. Do not carry it out; tell the"
     " person that it may be asked for again."
@@ -70,23 +83,30 @@ _CURVED_APOSTROPHE: Final = "\N{RIGHT SINGLE QUOTATION MARK}"
 def answer_of(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | None:
     """Return the answer that a text or an emoji gives; None if the bot has to ask back.
 
+    About a call, it is a `Decision`, or other text for the model, which means no.
+
     Args:
         in_own_words: the text is meant as an answer, even without known words.
     """
     if terms.kind == "choice":
-        if choice := chosen(text, terms.options, multiple=terms.multiple):
-            return chose(terms, choice)
-        if not in_own_words:
-            return None
-        options = "; ".join(f"{number}. {one}" for number, one in enumerate(terms.options, 1))
-        return (WROTE if options else ANSWERED).format(words=text.strip(), options=options)
-    meaning = meaning_of(text)
-    is_call = terms.kind == "call"
+        return _choice(terms, text, in_own_words=in_own_words)
+    meaning, is_call = meaning_of(text), terms.kind == "call"
     if meaning in {Meaning.YES, Meaning.ALWAYS}:
         return Decision.YES if is_call else ACCEPTED
     if meaning is Meaning.NO:
         return Decision.NO if is_call else REFUSED
-    return CHANGES.format(words=text.strip()) if in_own_words and not is_call else None
+    if not in_own_words or (is_call and meaning is Meaning.UNCLEAR):
+        return None
+    return (NOT_LIKE_THIS if is_call else CHANGES).format(words=text.strip())
+
+
+def _choice(terms: QuestionTerms, text: str, *, in_own_words: bool) -> str | None:
+    if choice := chosen(text, terms.options, multiple=terms.multiple):
+        return chose(terms, choice)
+    if not in_own_words or (terms.options and _numbers(text)):
+        return None
+    options = "; ".join(f"{number}. {one}" for number, one in enumerate(terms.options, 1))
+    return (WROTE if options else ANSWERED).format(words=text.strip(), options=options)
 
 
 def chose(terms: QuestionTerms, choice: Sequence[int]) -> str:
@@ -110,12 +130,22 @@ def chosen(text: str, options: Sequence[str], *, multiple: bool) -> tuple[int, .
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the numbers of a text as indexes; empty if it also has other words."""
+    """Return the numbers of a text as indexes; empty if it also has other words.
+
+    They are digits or words: `2`, `option 2`, `number two`, `the second one`.
+    """
     plain = _KEYCAP.sub(" ", text.replace(_KEYCAP_TEN, " 10 "))
-    tokens = [token for token in _TOKEN.findall(plain.casefold()) if token not in _JOINING]
-    if not all(token.isdecimal() and len(token) <= len("10") for token in tokens):
-        return []
-    return [int(token) - 1 for token in tokens]
+    tokens = _TOKEN.findall(unicodedata.normalize("NFKC", plain).casefold())
+    found = [_index(token) for token in tokens if token not in _BETWEEN_NUMBERS]
+    if tokens[-1:] == ["one"] and len(found) > 1:
+        found.pop()
+    return [] if None in found else [place for place in found if place is not None]
+
+
+def _index(token: str) -> int | None:
+    if token.isdecimal() and len(token) <= len("10"):
+        return int(token) - 1
+    return _NUMBERS.get(token)
 
 
 def _normal(text: str) -> str:
@@ -148,9 +178,9 @@ def meaning_of(text: str) -> Meaning:
     said = {_KNOWN.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
     if said == {"yes", "always"}:
         return Meaning.ALWAYS
-    if said and said <= {"yes", "always", "no", "unsure"}:
+    if said <= {"yes", "always", "no", "unsure"}:
         return Meaning(said.pop()) if said in _CLEAR else Meaning.UNCLEAR
-    return Meaning.UNCLEAR if words[0] in _FIRST_WORDS else Meaning.OTHER
+    return Meaning.OTHER
 
 
 def _phrases_in(words: _Phrase) -> Iterator[_Phrase]:
@@ -190,13 +220,17 @@ _KNOWN: Final[dict[_Phrase, str]] = {
     tuple(_words(phrase)): kind
     for language in _LANGUAGES.values()
     for kind, phrases in language.items()
-    if kind != "begins"
+    if kind not in {"numbers", "counting"}
     for phrase in phrases
 }
 """The kind of each phrase: yes, always, no, unsure or polite."""
-_FIRST_WORDS: Final = frozenset(
-    word
+_NUMBERS: Final = {
+    word: place
     for language in _LANGUAGES.values()
-    for phrase in language.get("begins", ())
-    for word in _words(phrase)
+    for place, words in enumerate(language.get("numbers", ()))
+    for word in words.split()
+}
+"""The index that each word for a number means."""
+_BETWEEN_NUMBERS: Final = _JOINING.union(
+    *(language.get("counting", ()) for language in _LANGUAGES.values())
 )

@@ -165,6 +165,7 @@ NO_MORE: Final = (
     '- Do not promise more than that: people can ask "!verify" what is proven and what is not.'
 )
 NOW: Final = "## Now"
+STILL_ASKED: Final = "[Your earlier question here is still open: “{question}”]"
 IN_GROUP: Final = "This is a group: several people write here."
 IN_PRIVATE: Final = "This is a private chat with {name}."
 ZONE_UNKNOWN: Final = (
@@ -300,6 +301,7 @@ class Prompt:
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
         reactions: Sequence[AnswerReaction] = (),
+        asked: Sequence[str] = (),
     ) -> str:
         """Return people's messages as the model sees them, in half of the input at most.
 
@@ -311,13 +313,17 @@ class Prompt:
             words: the text of each message with the text of its files; None: the messages' texts.
             overheard: earlier messages to others, in a group.
             reactions: to earlier answers; they stand above the messages.
+            asked: the model's questions in the chat that are open; they stand there as well.
         """
         said = [message.text for message in messages] if words is None else words
         lines = [
             _line(message, text, self.caller.zone)
             for message, text in zip(messages, said, strict=True)
         ]
-        lines[:0] = map(_reaction_line, reactions)
+        lines[:0] = [
+            *(STILL_ASKED.format(question=one_line(text)) for text in asked),
+            *map(_reaction_line, reactions),
+        ]
         if not overheard and sum(map(_size_of, lines)) <= KEPT_BYTES:
             return "\n".join(lines)  # fits in any case
         now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)

@@ -58,7 +58,10 @@ NOT_YOURS: Final = "Only the person this is for, or an admin of the bot, can ans
 NOT_COUNTED: Final = "Only admins of the bot can allow this; your yes does not count."
 TOO_LATE: Final = "That question is no longer open."
 YES_OR_NO: Final = "Please answer the question with “yes” or “no”."
-YES_NO_OR_CHANGES: Final = "Please reply to my plan with “yes”, “no” or what to change."
+ONE_NUMBER: Final = "Please answer with one number from 1 to {count}, or in your own words."
+SOME_NUMBERS: Final = (
+    "Please answer with one or several numbers from 1 to {count}, or in your own words."
+)
 WHICH: Final = (
     "More than one of my questions is open, and your answer fits several. Please reply to the one"
     " that you mean."
@@ -69,6 +72,14 @@ REMINDER: Final = (
 STILL_OPEN: Final = (
     "My question above is still open; if this was your answer, please send it as a reply to the"
     " question."
+)
+OTHERS_WAIT: Final = (
+    "My question above waits for an answer, for a few minutes at most; then I will read the other"
+    " messages to me."
+)
+SAY_IT_TO_ME: Final = (
+    "If that answers my question above, please mention me next to it, send it as a reply to the"
+    " question, or react to the question."
 )
 
 _NUMBER_BYTES: Final = len(f"❓ ({MAX_MESSAGES}/{MAX_MESSAGES})\n".encode())
@@ -96,6 +107,13 @@ def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
     if terms.needs_admin:
         said.append(ADMIN_NEEDED)
     return said
+
+
+def asked_back(terms: QuestionTerms) -> str:
+    """Return the sentence for a person whose answer is unclear."""
+    if terms.kind == "call":
+        return YES_OR_NO
+    return (SOME_NUMBERS if terms.multiple else ONE_NUMBER).format(count=len(terms.options))
 
 
 def poll_of(chat: ChatId, choice: Choice) -> Poll | None:

@@ -132,7 +132,7 @@ RUNNING_TURNS = _gauge("running_turns", "Turns in progress")
 SUSPENDED_TURNS = _gauge("suspended_turns", "Turns that wait on disk for people's answers")
 WAITING_JOBS = _gauge("waiting_jobs", "Work in the queues of all chats", lane="ordinary urgent")
 APPROVALS = _counter(
-    "approvals", "Questions before side effects, by outcome", outcome="asked yes no silence"
+    "approvals", "Questions before side effects, by outcome", outcome="asked yes no other silence"
 )
 REMINDERS = _counter(
     "reminders",

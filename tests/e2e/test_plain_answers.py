@@ -1,26 +1,30 @@
-"""A plain message meets an open question in a private chat, as a person on a phone sees it."""
+"""Words that reply to nothing meet open questions, as people on a phone see it."""
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bot.chat.meaning import ACCEPTED, ANSWERED, REFUSED
+from bot.chat.meaning import ACCEPTED, ANSWERED, BELOW, CHANGES, NOT_LIKE_THIS, REFUSED
+from bot.chat.prompt import STILL_ASKED
 from bot.chat.question_messages import (
     HOW_TO_WRITE,
+    ONE_NUMBER,
+    OTHERS_WAIT,
+    SAY_IT_TO_ME,
     STILL_OPEN,
     WHICH,
-    YES_NO_OR_CHANGES,
     YES_OR_NO,
 )
 from tests.e2e.running_bot import World, killed_bot, running_bot, story, world
-from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_approvals import NOTE, WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.test_plans import propose, proposed
-from tests.e2e.test_questions import GROUP, ask, question, with_polls
-from tests.fakes.openai_server import Step, script, text, tool_calls
-from tests.fakes.signal_side import Sent, SharedFile
-
-NOTE = SharedFile("text/plain", b"like this", "note.txt")
+from tests.e2e.test_questions import GROUP, ask, question, with_polls, wrote
+from tests.e2e.traces import gone, there
+from tests.fakes.openai_server import Step, held, script, text, tool_calls
+from tests.fakes.signal_side import Sent
 
 Asked = Callable[[World], Awaitable[Sent]]
 
@@ -30,7 +34,7 @@ def ask_openly(words: str = "What shall I paint?") -> Step:
     return tool_calls(("ask_user", {"question": words}))
 
 
-# A number, the words of an option, yes or no read as an answer
+# In a private chat, the next words answer the only open question
 
 
 @pytest.mark.parametrize(
@@ -38,70 +42,207 @@ def ask_openly(words: str = "What shall I paint?") -> Step:
     [
         (tool_calls(WRITE), question, "oui, vas-y", "Written."),
         (tool_calls(WRITE), question, "Nein!", "Not run: the person said no."),
+        (
+            tool_calls(WRITE),
+            question,
+            "ja aber nur bis 20 uhr",
+            NOT_LIKE_THIS.format(words=BELOW),
+        ),
         (ask(), question, "2", "The person chose: Green"),
-        (ask(), question, "the answer is blue", None),
-        (ask(), question, "Blue, please", None),
+        (ask(), question, "number two", "The person chose: Green"),
         (ask(), question, "  BLUE. ", "The person chose: Blue"),
+        (ask(), question, "hmm blue but w/o shine", wrote(BELOW)),
         (propose(), proposed, "sí", ACCEPTED),
         (propose(), proposed, "nein danke", REFUSED),
+        (
+            propose(),
+            proposed,
+            "no pancakes please, and 50€ not 60",
+            CHANGES.format(words=BELOW),
+        ),
+        (propose(), proposed, "hm, maybe", CHANGES.format(words=BELOW)),
     ],
 )
-async def test_plain_message_answers_the_only_open_question_if_it_reads_as_an_answer(
-    step: Step, find: Asked, said: str, told_model: str | None
+async def test_next_words_answer_the_only_open_question(
+    step: Step, find: Asked, said: str, told_model: str
 ) -> None:
     async with story(script(step, text("All right.")), with_notes) as here:
         await here.signal.say("get milk")
         asked = await find(here)
-        first = await here.answer_to(said)
-        if told_model is None:
-            assert {first.text, (await here.answer()).text} == {STILL_OPEN, "All right."}
-            assert here.told().endswith(said)
-            return
-        assert first.text == "All right."
-    assert here.told().startswith(told_model) or told_model in here.told()
+        assert await here.asked(said) == "All right."
+        assert notes(here) == ("buy milk\n" if told_model == "Written." else "")
+    assert told_model in here.results()[-1]
+    assert (BELOW in told_model) == here.told().endswith(said)
     assert here.answers() == [asked.text, "All right."]
 
 
 @pytest.mark.parametrize(
-    ("step", "find", "said", "asked_back"),
+    ("step", "said", "asked_back"),
     [
-        (tool_calls(WRITE), question, "yes and no", YES_OR_NO),
-        (propose(), proposed, "hm, maybe", YES_NO_OR_CHANGES),
+        (tool_calls(WRITE), "yes, no", YES_OR_NO),
+        (tool_calls(WRITE), "thanks", YES_OR_NO),
+        (ask(), "5", ONE_NUMBER.format(count=3)),
+        (ask(), "1,3", ONE_NUMBER.format(count=3)),
     ],
 )
-async def test_bot_asks_back_if_a_plain_message_is_unclear(
-    step: Step, find: Asked, said: str, asked_back: str
+async def test_bot_asks_back_if_the_answer_is_unclear(
+    step: Step, said: str, asked_back: str
 ) -> None:
     async with story(script(step, text("All right.")), with_notes) as here:
-        await here.signal.say("get milk")
-        await find(here)
+        await question(here, "get milk")
         assert await here.asked(said) == asked_back
         assert await here.asked("no") == "All right."
         assert notes(here) == ""
 
 
-# Other words
+async def test_words_instead_of_a_yes_survive_a_crash() -> None:
+    said = "yes, but oat milk"
+    think = held(asyncio.Event(), text("Never."))
+    async with world(script(tool_calls(WRITE), think, text("Oat milk?"))) as here:
+        async with killed_bot(with_notes(here)):
+            await question(here, "get milk")
+            await here.let_think(said, requests=2)
+        async with running_bot(with_notes(here)):
+            assert (await here.answer()).text == "Oat milk?"
+        assert notes(here) == ""
+    assert here.results() == [NOT_LIKE_THIS.format(words=BELOW)]
+    assert here.told().endswith(said)
+
+
+async def test_deleted_words_instead_of_a_yes_are_gone_with_their_turn() -> None:
+    async with story(script(tool_calls(WRITE), text("All right.")), with_notes) as here:
+        await question(here, "get milk")
+        said = await here.signal.say("only my secret milk")
+        assert (await here.answer()).text == "All right."
+        await here.signal.delete(said)
+        await gone(here, "my secret")
 
 
 @pytest.mark.parametrize(
-    ("step", "find", "answer", "told_model"),
+    ("step", "find"),
+    [(tool_calls(WRITE), question), (ask(), question), (propose(), proposed)],
+    ids=["call", "choice", "plan"],
+)
+async def test_edited_answer_is_answered_as_it_reads_now(step: Step, find: Asked) -> None:
+    think = held(asyncio.Event(), text("Never."))
+    async with story(script(step, think, text("Pale it is.")), with_notes) as here:
+        await here.signal.say("get milk")
+        await find(here)
+        said = await here.let_think("my secret pale one", requests=2)
+        await here.signal.edit("a pale one", said)
+        assert (await here.answer()).text == "Pale it is."
+        await gone(here, "my secret")
+    last = json.dumps(here.model.requests[-1]["messages"])
+    assert "a pale one" in last
+    assert "get milk" in last
+    assert "my secret" not in last
+
+
+async def test_second_message_after_a_question_joins_the_turn_of_the_first() -> None:
+    async with story(script(ask(), text("Blue it is."), text("Blue it is."))) as here:
+        await question(here, "paint it")
+        await here.signal.say("hmm blue")
+        await here.signal.say("but w/o shine")
+        assert (await here.answer()).text == "Blue it is."
+        await here.signal.until(lambda: here.signal.undelivered == 0)
+    last = json.dumps(here.model.requests[-1]["messages"], ensure_ascii=False)
+    assert "hmm blue" in last
+    assert "but w/o shine" in last
+
+
+# Commands and files are no answers
+
+
+async def test_command_or_file_leaves_a_question_open_and_the_model_is_told_of_it() -> None:
+    steps = script(ask(), text("Nice."), text("Red it is."))
+    async with story(steps) as here:
+        await question(here, "paint it")
+        assert "Answers in progress: 0" in await here.asked("!status")
+        await here.signal.say("like this", files=[NOTE])
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
+        told = here.model.requests[1]["messages"][-1]["content"]
+        assert await here.asked("red") == "Red it is."
+    assert STILL_ASKED.format(question="Which colour?") in told
+    assert here.told() == "The person chose: Red"
+
+
+async def test_turn_that_was_told_of_a_question_is_deleted_with_it() -> None:
+    steps = script(ask("Which secret colour?"), text("Nice."))
+    async with story(steps) as here:
+        asked_for = await here.signal.say("paint it")
+        await question(here)
+        await here.signal.say("like this", files=[NOTE])
+        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
+        await here.signal.delete(asked_for)
+        await gone(here, "secret colour")
+
+
+# In a group, words to the bot
+
+
+@pytest.mark.parametrize(
+    ("step", "said", "told_model"),
     [
-        (ask(), question, "green", "The person chose: Green"),
-        (propose(), proposed, "yes", ACCEPTED),
+        (tool_calls(WRITE), "yes", "Written."),
+        (tool_calls(WRITE), "no thanks", "Not run: the person said no."),
+        (ask(), "the second one", "The person chose: Green"),
+        (ask(), "blue", "The person chose: Blue"),
     ],
 )
-async def test_message_gets_its_own_turn_while_a_question_of_the_model_stays_open(
-    step: Step, find: Asked, answer: str, told_model: str
+async def test_mention_with_an_answer_counts_in_a_group(
+    step: Step, said: str, told_model: str
 ) -> None:
-    async with story(script(step, text("Sunny."), text("Windy."), text("Done."))) as here:
-        await here.signal.say("paint it")
-        await find(here)
-        await here.signal.say("and the weather?")
-        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Sunny."}
-        await here.signal.say("and tomorrow?")  # the bot reminds once
-        assert (await here.answer()).text == "Windy."
-        assert await here.asked(answer) == "Done."
-    assert here.told() == told_model
+    async with story(script(step, text("All right.")), with_notes) as here:
+        await question(here, "get milk", group=GROUP, mention=True)
+        assert await here.asked(said, group=GROUP, mention=True) == "All right."
+    assert told_model in here.told()
+
+
+async def test_mention_with_an_answer_counts_after_a_crash() -> None:
+    async with world(script(tool_calls(WRITE), text("All right."))) as here:
+        async with killed_bot(with_notes(here)):
+            asked = await question(here, "get milk", group=GROUP, mention=True)
+            await there(here, str(asked.timestamp))
+        await here.signal.say("yes", group=GROUP, mention=True)
+        async with running_bot(with_notes(here)):
+            assert (await here.answer()).text == "All right."
+        assert notes(here) == "buy milk\n"
+
+
+async def test_yes_of_another_member_is_no_answer() -> None:
+    async with story(script(ask(), text("Yes what?"), text("Red."))) as here:
+        await question(here, "paint it", group=GROUP, mention=True)
+        assert await here.asked("2", author=BEN, group=GROUP, mention=True) == "Yes what?"
+        assert await here.asked("1", group=GROUP, mention=True) == "Red."
+    assert here.told() == "The person chose: Red"
+
+
+@pytest.mark.parametrize("groups", ["mention", "always"])
+async def test_bare_yes_in_a_group_gets_one_hint(groups: str) -> None:
+    access = {"policy": "open", "groups": groups}
+    steps = script(tool_calls(WRITE), text("All right."), text("Yes."))
+    async with world(steps) as here:
+        async with running_bot(with_notes(here, access=access)):
+            await question(here, "get milk", group=GROUP, mention=True)
+            await here.signal.say("yes", author=BEN, group=GROUP)
+            if groups == "always":
+                assert (await here.answer()).text == OTHERS_WAIT
+            await here.signal.say("hello all", group=GROUP)
+            assert await here.asked("yes", group=GROUP) == SAY_IT_TO_ME
+            await here.signal.say("yes", group=GROUP)
+            assert notes(here) == ""
+            assert await here.asked("yes", group=GROUP, mention=True) == "All right."
+        assert notes(here) == "buy milk\n"
+
+
+async def test_members_are_told_once_that_their_messages_wait_for_an_answer() -> None:
+    async with story(script(tool_calls(WRITE), text("Done."), text("Sunny.")), with_notes) as here:
+        asked = await question(here, "get milk", group=GROUP, mention=True)
+        weather = "and the weather?"
+        assert await here.asked(weather, author=BEN, group=GROUP, mention=True) == OTHERS_WAIT
+        await here.signal.say("hello?", author=BEN, group=GROUP, mention=True)
+        await here.signal.react("👍", asked.timestamp, group=GROUP)
+        assert [(await here.answer()).text for _ in range(2)] == ["Done.", "Sunny."]
 
 
 # A question without options
@@ -112,7 +253,8 @@ async def test_next_words_answer_a_question_without_options() -> None:
         asked = await question(here, "paint something")
         assert await here.asked("the wall, in pink") == "A pink wall it is."
     assert asked.text == f"❓ What shall I paint?\n\n{HOW_TO_WRITE}"
-    assert here.told() == ANSWERED.format(words="the wall, in pink")
+    assert here.results() == [ANSWERED.format(words=BELOW)]
+    assert here.told().endswith("the wall, in pink")
     assert here.answers() == [asked.text, "A pink wall it is."]
 
 
@@ -122,27 +264,25 @@ async def test_question_without_options_waits_through_a_crash() -> None:
             await question(here, "paint something")
         async with running_bot(here.settings()):
             assert await here.asked("the wall") == "The wall."
-    assert here.told() == ANSWERED.format(words="the wall")
+    assert here.told().endswith("the wall")
 
 
-async def test_command_file_or_thumb_does_not_answer_a_question_without_options() -> None:
-    async with story(script(ask_openly(), text("Nice."), text("The wall."))) as here:
+async def test_thumb_does_not_answer_a_question_without_options() -> None:
+    async with story(script(ask_openly(), text("The wall."))) as here:
         asked = await question(here, "paint something")
-        assert "Answers in progress: 0" in await here.asked("!status")
         await here.signal.react("👍", asked.timestamp)
-        await here.signal.say("like this", files=[NOTE])
-        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
         assert await here.asked("the wall") == "The wall."
-    assert here.told() == ANSWERED.format(words="the wall")
+    assert here.told().endswith("the wall")
 
 
 async def test_free_words_have_to_be_a_reply_if_another_question_is_open() -> None:
     steps = script(ask(), ask_openly("How many?"), text("Hello."), text("Two."), text("Red."))
     async with story(steps) as here:
         colour = await question(here, "paint it")
-        openly = await question(here, "and print it")
+        openly = await question(here, "and print it", files=[NOTE])
         await here.signal.say("hello there")
-        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Hello."}
+        said = [(await here.answer()).text for _ in range(2)]
+        assert sorted(said) == ["Hello.", STILL_OPEN], said
         assert await here.asked("2") == WHICH
         assert await here.asked("2", quote=openly.timestamp) == "Two."
         assert here.told() == ANSWERED.format(words="2")
@@ -172,5 +312,5 @@ async def test_free_words_are_taken_back_like_any_answer(how: str) -> None:
             await here.signal.delete(reply)
         await question(here)
         assert await here.asked("the floor") == "Ok."
-    assert here.told() == ANSWERED.format(words="the floor")
+    assert here.told().endswith("the floor")
     assert "secret" not in str(here.model.requests[-1])

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from bot.chat.meaning import ACCEPTED, REFUSED
+from bot.chat.meaning import ACCEPTED, CHANGES, REFUSED
 from bot.chat.plan import LAST_ROUND, PLAN_FACTOR, PLANNING
-from bot.chat.question_messages import WHICH, YES_NO_OR_CHANGES
+from bot.chat.question_messages import WHICH
 from bot.commands.questions import HOW_TO_PLAN
 from tests.e2e.running_bot import World, kill, killed_bot, running_bot, story, world
-from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_approvals import NOTE, WRITE, notes, with_notes
 from tests.e2e.test_questions import ask, question
 from tests.e2e.test_reminders import at, schedule
 from tests.e2e.traces import there
@@ -91,12 +91,9 @@ async def test_a_reply_in_words_changes_the_plan_which_is_proposed_again() -> No
         plan = await proposed(here, "!plan get milk")
         again = await proposed(here, "yes, but oat milk", quote=plan.timestamp)
         assert "oat milk" in again.text
-        assert await here.asked("yes, but") == YES_NO_OR_CHANGES
         assert await here.asked("yes", quote=again.timestamp) == "Bought."
     changes = here.model.requests[1]["messages"][-1]["content"]
-    assert changes == (
-        "The person wants the plan changed: yes, but oat milk\nPropose the changed plan."
-    )
+    assert changes == CHANGES.format(words="yes, but oat milk")
 
 
 async def test_a_plan_waits_through_a_crash_and_its_mode_with_it() -> None:
@@ -155,7 +152,7 @@ async def test_a_plain_yes_that_fits_a_plan_and_a_call_is_asked_back() -> None:
     steps = script(propose(), tool_calls(WRITE), text("Noted."), text("Done."))
     async with story(steps, with_notes) as here:
         plan = await proposed(here, "get milk")
-        await here.signal.say("and note: buy milk")
+        await here.signal.say("and note: buy milk", files=[NOTE])
         said = [await here.answer(), await here.answer()]
         call = max(said, key=lambda sent: sent.text.startswith("❓ Run"))
         assert await here.asked("yes") == WHICH

@@ -18,7 +18,7 @@ from bot.chat.question_messages import NOT_YOURS, STILL_OPEN, WHICH
 from bot.signal.events import Person
 from bot.signal.messenger import Poll
 from tests.e2e.running_bot import World, kill, killed_bot, running_bot, story, world
-from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_approvals import NOTE, WRITE, notes, with_notes
 from tests.e2e.test_conversation import BEN
 from tests.e2e.traces import gone, gone_from_files, rows_with, there
 from tests.fakes.openai_server import Request, Step, held, script, text, tool_calls
@@ -64,7 +64,6 @@ async def question(here: World, words: str | None = None, **more: Any) -> Sent:
         ("replies", "blue!", "The person chose: Blue"),
         ("replies", "3️⃣", "The person chose: Blue"),
         ("replies", "a dark one", wrote("a dark one")),
-        ("replies", "1, 2", wrote("1, 2")),
         ("says, of several", "1 and 3", "The person chose: Red; Blue"),
         ("reacts", "1️⃣", "The person chose: Red"),
     ],
@@ -118,7 +117,7 @@ async def test_an_answer_to_one_of_two_questions_is_asked_back_once() -> None:
     steps = script(ask(), size, text("One what?"), text("Large."), text("Red."))
     async with story(steps) as here:
         colour = await question(here, "paint it")
-        await question(here, "and print it")
+        await question(here, "and print it", files=[NOTE])
         assert await here.asked("1") == WHICH
         await here.signal.say("1")
         assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "One what?"}
@@ -464,9 +463,8 @@ async def test_a_chat_has_a_bound_of_open_questions() -> None:
     people = [ask(f"Number {number}?") for number in range(MAX_OPEN_IN_CHAT)]
     async with story(script(*people, ask("One more?"), text("Later."))) as here:
         for _ in people:
-            await question(here, "paint it")
-        await here.signal.say("paint it")
-        assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Later."}
+            await question(here, "paint it", group=GROUP, mention=True)
+        assert await here.asked("paint it", group=GROUP, mention=True) == "Later."
     assert here.told() == TOO_MANY
 
 
@@ -489,7 +487,7 @@ async def test_both_messages_of_a_turn_that_waits_anew_can_be_changed(how: str) 
     async with story(steps) as here:
         first, second = [await here.signal.say(one) for one in ("paint it", "the small room")]
         await question(here)
-        await here.signal.say("and the moon?")
+        await here.let_think("and the moon?", files=[NOTE], requests=2)
         assert (await here.answer()).text == STILL_OPEN
         await here.signal.edit("paint the wall", first)
         if how == "edit":

@@ -207,6 +207,8 @@ def _turn(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
             said.insert(0, content)
         elif message["role"] == "tool":
             results.insert(0, content)
+            if "The person answered" in content or "the person answered" in content:
+                said.insert(0, content)  # in their own words, instead of a yes or an option
     return "\n".join(said), results
 
 

@@ -34,7 +34,7 @@ CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_UNSIGNED_CHAT
         (
             "approvals_total",
             "outcome",
-            {Decision.YES, Decision.NO, Decision.SILENCE, "asked"},
+            {"asked", "yes", "no", "other", "silence"},
         ),
     ],
 )
