@@ -20,6 +20,7 @@ from benchmarks.report import Figure
 from tools.base import Caller, Decision, ToolRequest, ToolResult
 from tools.catalog import CATALOG, open_tools
 from tools.executor import RateLimits, ToolExecutor
+from tools.question import CallQuestion
 from tools.sandbox.pool import SandboxPolicy
 from tools.settings import CommandSettings, ToolsSettings, WorkspaceSettings
 from tools.workspace.workspaces import Workspaces
@@ -31,7 +32,7 @@ NOTHING: Final[Mapping[str, str]] = {"command": "true"}
 WRITE: Final[Mapping[str, str]] = {"file_path": "notes.txt", "content": "some words\n" * 100}
 
 
-async def _yes(_: ToolRequest, __: str) -> Decision:
+async def _yes(_: ToolRequest, __: CallQuestion) -> Decision:
     return Decision.YES
 
 

@@ -106,6 +106,7 @@ from tools.dates import (
 from tools.display import shown, visible
 from tools.mcp.listing import parsed
 from tools.mcp.results import output_of
+from tools.question import MAX_QUESTION_BYTES, question
 from tools.registry import Registry
 from tools.reminders import MAX_RULE_CHARACTERS, parse_rule
 from tools.schema import parameters_of, parse_object, plain, tool_from
@@ -406,19 +407,19 @@ def _parsed(parse: Callable[[Any], object], sent: object) -> None:
 def _questioned(text: str) -> Reads:
     messages = [
         SENDING.parse(json.dumps({"text": text[:most]}))
-        for most in (SIZE_BYTES, executor.MAX_QUESTION_BYTES, executor.MAX_QUESTION_BYTES // 4)
+        for most in (SIZE_BYTES, MAX_QUESTION_BYTES, MAX_QUESTION_BYTES // 4)
     ]
     address = OPENING.parse(json.dumps({"url": text[:2_000] or "a"}))
     heard = Heard(people=[text, text], results=[mark(text, "web_fetch", SIZE_BYTES), text])
     for message in messages:
-        yield partial(_parsed, partial(executor.question, SENDING), message)
-    yield partial(_parsed, partial(executor.question, OPENING), address)
+        yield partial(_parsed, partial(question, SENDING), message)
+    yield partial(_parsed, partial(question, OPENING), address)
     yield partial(executor.needs_yes, OPENING, address, Caller("ada"), heard)
     yield partial(executor.may_run_unasked, Consent(covers=("run_command",)), heard)
     yield partial(consent_to, {"command": text[:MAX_COMMAND_CHARACTERS]}, "ask")
     yield partial(question_messages, "send", text, "Yes?")
-    yield partial(shown, text[: executor.MAX_QUESTION_BYTES])
-    yield partial(visible, text[: executor.MAX_QUESTION_BYTES])
+    yield partial(shown, text[:MAX_QUESTION_BYTES])
+    yield partial(visible, text[:MAX_QUESTION_BYTES])
 
 
 def _found(text: str) -> Reads:

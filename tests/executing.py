@@ -6,6 +6,7 @@ from typing import Final
 
 from tools.base import Consent, Decision, Tool, ToolRequest, ToolResult
 from tools.executor import RateLimits, ToolExecutor
+from tools.question import CallQuestion
 from tools.registry import Registry
 from tools.settings import MAX_RESULT_BYTES
 
@@ -34,8 +35,8 @@ class Person:
         self.questions: list[str] = []
         self.consents: list[Consent] = []
 
-    async def ask(self, request: ToolRequest, question: str) -> Decision:
-        self.questions.append(question)
+    async def ask(self, request: ToolRequest, question: CallQuestion) -> Decision:
+        self.questions.append(question.text())
         self.consents.append(request.consent)
         return self.decision
 

@@ -126,6 +126,8 @@ class Tool:
         asks_if: for a tool without side effects: tells whether this call needs a person's yes.
         question: heading of the question to the person, on one line above the arguments; None: the
             tool's name and description.
+        told: functions that tell an argument's value to a person in sentences of the bot; without
+            sentences, the value is shown as it is.
         consent: for a tool with side effects: the consent that a call needs; None: each call is
             asked about, and the tool may be allowed for longer.
         untrusted: its results hold strangers' words, and are marked as such for the model.
@@ -150,6 +152,7 @@ class Tool:
     side_effects: bool = False
     asks_if: Callable[[Any, Caller], bool] | None = None
     question: Callable[[Any], str] | None = None
+    told: Mapping[str, Callable[[Any], Sequence[str]]] = field(default_factory=dict)
     consent: Callable[[Any], Consent] | None = None
     untrusted: bool = False
     address: Callable[[Any], str] | None = None

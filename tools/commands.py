@@ -36,17 +36,18 @@ slow down the whole machine, and a model may try again at once."""
 MAX_COMMAND_CHARACTERS: Final = 20_000
 _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
 """Time before a command starts, and from its end to the end of its tool."""
-_QUESTION: Final = "Run this {} in the workspace of this chat?"
+_QUESTION: Final = "Run this command in the workspace of this chat?"
+_PYTHON: Final = "Run this Python program in the workspace of this chat?"
 
 _TOGETHER: Final = ("run_command", "run_python")
 """Tools that a person allows together, since both can do the same."""
 _HINTS: Final = {
-    **dict.fromkeys(("rm", "rmdir", "rmtree", "shred", "unlink"), "{} deletes files"),
-    **dict.fromkeys(("dd", "fdisk", "mkfs", "truncate"), "{} overwrites what is there"),
-    **dict.fromkeys(("doas", "su", "sudo"), "{} asks for the rights of another user"),
-    **dict.fromkeys(("halt", "poweroff", "reboot", "shutdown"), "{} stops the machine"),
-    **dict.fromkeys(("kill", "killall", "pkill"), "{} ends programs"),
-    **dict.fromkeys(("chmod", "chown"), "{} changes who may use a file"),
+    **dict.fromkeys(("rm", "rmdir", "rmtree", "shred", "unlink"), "{word} deletes files"),
+    **dict.fromkeys(("dd", "fdisk", "mkfs", "truncate"), "{word} overwrites what is there"),
+    **dict.fromkeys(("doas", "su", "sudo"), "{word} asks for the rights of another user"),
+    **dict.fromkeys(("halt", "poweroff", "reboot", "shutdown"), "{word} stops the machine"),
+    **dict.fromkeys(("kill", "killall", "pkill"), "{word} ends programs"),
+    **dict.fromkeys(("chmod", "chown"), "{word} changes who may use a file"),
 }
 """Words of a command that its question warns of. A hint for the reader: the jail is the wall."""
 _WORD: Final = re.compile(r"\w+")
@@ -143,7 +144,7 @@ def consent_to(arguments: Any, approval: Approval) -> Consent:
         return Consent(asks=False)
     written = " ".join(text for text in dict(arguments).values() if isinstance(text, str))
     words = dict.fromkeys(_WORD.findall(written))
-    hints = tuple(_HINTS[word].format(word) for word in words if word in _HINTS)
+    hints = tuple(_HINTS[word].format(word=word) for word in words if word in _HINTS)
     return Consent(covers=_TOGETHER, hints=hints)
 
 
@@ -195,8 +196,9 @@ async def open_commands(
         timeout_seconds=MAX_SECONDS + _AROUND_SECONDS,
         given={"run": lambda caller: partial(run, caller)},
         consent=partial(consent_to, approval=settings.approval),
+        told={"timeout_seconds": lambda seconds: (f"up to {seconds} s",)},
     )
-    tools = [offered(run_python, question=_QUESTION.format("Python program"))]
+    tools = [offered(run_python, question=_PYTHON)]
     if shutil.which("sh", path=SEARCH_PATH):
-        tools.append(offered(run_command, question=_QUESTION.format("command")))
+        tools.append(offered(run_command, question=_QUESTION))
     yield tools

@@ -7,10 +7,8 @@ failing audit leave the executor.
 
 import asyncio
 import hashlib
-import json
 import math
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -20,7 +18,6 @@ from typing import Any, Final
 
 import structlog
 from cachetools import TTLCache
-from pydantic import BaseModel
 
 from tools.base import (
     MIN_LIMIT_BYTES,
@@ -36,7 +33,6 @@ from tools.base import (
     ToolOutput,
     ToolRequest,
     ToolResult,
-    first_sentence,
     holds_marked,
     mark,
     marked_by,
@@ -44,27 +40,17 @@ from tools.base import (
     presentable,
     trim,
 )
-from tools.display import shown, visible
+from tools.question import CallQuestion, question
 from tools.registry import Registry
 from tools.sandbox.errors import ToolUnavailable, WorkError, WorkTimeout
 from tools.settings import COMMAND_TOOLS, MAX_RESULT_BYTES
 
 log = structlog.get_logger()
 
-MAX_QUESTION_BYTES: Final = 32_768
-"""About twenty pages."""
-
 _MAY_NAME: Final = frozenset({"web_search", "web_fetch"})
 """Tools whose results name addresses that the model did not choose. A tool of an MCP server may
 only repeat words that the model has sent it."""
 
-_MAX_DESCRIPTION_CHARACTERS: Final = 200
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-_ADDRESS: Final = (
-    "May {tool} open this address? Nobody named it here: the model made it up after it read what"
-    " strangers wrote. It could carry away what was said in this chat."
-)
 _WITHOUT_YES: Final[Mapping[Decision, str]] = {
     Decision.NO: (
         "Not run: the person said no. Do not call it again unless the person asks for it; "
@@ -131,53 +117,6 @@ def _is_named(address: str, texts: Iterable[str]) -> bool:
     return any(without_scheme in text for text in texts)
 
 
-def question(tool: Tool, arguments: Any, hints: Sequence[str] = ()) -> str:
-    """Return the question about a call, at most `MAX_QUESTION_BYTES` long.
-
-    A heading, then a line for each argument: its name and its whole value, as JSON. Two calls of a
-    tool with different arguments never read the same. Hints come last.
-
-    Raises:
-        InvalidArguments: it would be too long.
-        TypeError: the arguments have no names.
-    """
-    is_model = isinstance(arguments, BaseModel)
-    named = arguments.model_dump(mode="json") if is_model else arguments
-    if not isinstance(named, Mapping):
-        raise TypeError("arguments without names cannot be shown to a person")
-    # Spelling out only makes it longer.
-    if _fits(json.dumps(named, ensure_ascii=False)):
-        listed = (f"{_name(name)}: {shown(value)}" for name, value in named.items())
-        careful = (f"⚠️ {'; '.join(map(visible, hints))}",) if hints else ()
-        text = "\n".join((_heading(tool, arguments), *listed, *careful))
-        if _fits(text):
-            return text
-    raise InvalidArguments(
-        f"Not run: the arguments of {tool.name} are too long to be shown to the person who has to "
-        "allow the call. Send less at once."
-    )
-
-
-def _heading(tool: Tool, arguments: Any) -> str:
-    if tool.address is not None and not tool.side_effects:
-        return _ADDRESS.format(tool=tool.name)
-    if tool.question is not None:
-        return visible(tool.question(arguments))
-    description = " ".join(first_sentence(tool.description).split())
-    if len(description) > _MAX_DESCRIPTION_CHARACTERS:
-        description = f"{description[:_MAX_DESCRIPTION_CHARACTERS]}…"
-    return f"Run {tool.name}? {visible(description)}"
-
-
-def _fits(text: str) -> bool:
-    return len(text.encode(errors="replace")) <= MAX_QUESTION_BYTES
-
-
-def _name(name: str) -> str:
-    """Return an argument's name, quoted if it could be mistaken for something else."""
-    return name if _PLAIN_NAME.fullmatch(name) else shown(name)
-
-
 MINUTE_SECONDS: Final = 60.0
 MAX_COUNTED: Final = 10_000
 """People and tools whose calls are counted at once; above it, the oldest count is forgotten."""
@@ -239,7 +178,7 @@ _FILES_ALONE: Final = "The tool ran; the person gets what it returned as a file.
 _BUG: Final = "The tool failed because of a fault in the tool itself; trying again will not help."
 _PERHAPS_DONE: Final = " Whether it took effect is unknown; tell the person."
 
-Ask = Callable[[ToolRequest, str], Awaitable[Decision]]
+Ask = Callable[[ToolRequest, CallQuestion], Awaitable[Decision]]
 """Asks a person whether a call may run. The request has the consent that it needs; the question is
 complete and of bounded length. Asking again about the same call goes on with the same question. If
 no question is needed, the answer is yes at once."""
@@ -427,7 +366,9 @@ def _validate(tool: Tool, text: str) -> Any:
         ) from None
 
 
-def _asking(tool: Tool, arguments: Any, request: ToolRequest) -> tuple[ToolRequest, str] | None:
+def _asking(
+    tool: Tool, arguments: Any, request: ToolRequest
+) -> tuple[ToolRequest, CallQuestion] | None:
     """Return the request with its consent, and the question about it; None if it needs no yes."""
     with _bugs_told(tool.name):
         if not needs_yes(tool, arguments, request.caller, request.heard):

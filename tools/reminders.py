@@ -204,6 +204,49 @@ def parse_rule(text: str, zone: ZoneInfo = _UTC) -> Rule:
     return Rule(pattern, None if count is None else int(count), _until(until, zone))
 
 
+_EVERY: Final = {
+    "HOURLY": ("every hour", "every {count} hours"),
+    "DAILY": ("every day", "every {count} days"),
+    "WEEKLY": ("every week", "every {count} weeks"),
+    "MONTHLY": ("every month", "every {count} months"),
+    "YEARLY": ("every year", "every {count} years"),
+}
+_ON: Final = {
+    "MO": "on Mondays", "TU": "on Tuesdays", "WE": "on Wednesdays", "TH": "on Thursdays",
+    "FR": "on Fridays", "SA": "on Saturdays", "SU": "on Sundays",
+}  # fmt: skip
+
+
+def told_rule(text: str) -> Sequence[str]:
+    """Return a rule in words, as sentences; empty if it is not one of the usual ones."""
+    try:
+        rule = parse_rule(text)
+    except InvalidArguments:
+        return ()
+    parts = dict(part.split("=") for part in rule.pattern.split(";"))
+    one, several = _EVERY[parts.pop("FREQ")]
+    count = int(parts.pop("INTERVAL", 1))
+    said = [one if count == 1 else several.format(count=count)]
+    for day in parts.pop("BYDAY", "").split(","):
+        said += [_ON.get(day, "?")] if day else []
+    for day in parts.pop("BYMONTHDAY", "").split(","):
+        said += [_of_month(int(day))] if day else []
+    parts.pop("WKST", None)
+    if parts or "?" in said:
+        return ()
+    if rule.count is not None:
+        said.append(f"{rule.count} times")
+    if rule.until is not None:
+        said.append(f"until {rule.until:%Y-%m-%d %H:%M}")
+    return said
+
+
+def _of_month(day: int) -> str:
+    if day == -1:
+        return "on the last day of the month"
+    return f"on day {day} of the month" if day > 0 else "?"
+
+
 def next_date(local: datetime, rule: Rule, zone: ZoneInfo, after: datetime) -> NextDate | None:
     """Return the first date of a series after a moment; None if the series has ended.
 
@@ -431,9 +474,12 @@ async def set_timezone(
 def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool]:
     """Return the tools, which work with the reminders of the caller."""
     given = {"reminders": reminders_of}
+    in_words = {"repeat": told_rule}
     return [
-        tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND),
-        tool_from(schedule, given=given, changes=True, lasting=True, question=_SCHEDULE),
+        tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND, told=in_words),
+        tool_from(
+            schedule, given=given, changes=True, lasting=True, question=_SCHEDULE, told=in_words
+        ),
         tool_from(list_reminders, given=given),
         tool_from(cancel_reminder, given=given, changes=True, lasting=True, question=_CANCEL),
         tool_from(set_timezone, given=given, changes=True, lasting=True, question=_MOVE),

@@ -286,6 +286,7 @@ class Permissions(TypedDict, total=False):
     side_effects: bool
     consent: Callable[[Any], Consent] | None
     asks_if: Callable[[Any, Caller], bool] | None
+    told: Mapping[str, Callable[[Any], Sequence[str]]]
     untrusted: bool
     lasting: bool
     calls_per_minute: int

@@ -63,6 +63,7 @@ from conversation_store.store import ConversationStore
 from tools.base import AwaitsPerson, Caller, Decision, ToolError, ToolRequest
 from tools.executor import may_run_unasked
 from tools.people import ASK_USER, Choice
+from tools.question import CallQuestion
 
 log = structlog.get_logger()
 
@@ -265,7 +266,7 @@ class Questions:
     async def allow(
         self,
         request: ToolRequest,
-        text: str,
+        question: CallQuestion,
         message: ReceivedMessage,
         turn_id: int,
         helper: int | None,
@@ -282,7 +283,7 @@ class Questions:
         Raises:
             ToolError: the person answered in other words.
         """
-        terms, store = _terms(request, text, message, helper), self.store.questions
+        terms, store = _terms(request, question.text(), message, helper), self.store.questions
         stored = await store.find_or_open(turn_id, request.call_id, terms, helper=helper)
         if stored is not None and stored.begun:
             return Decision.INTERRUPTED
@@ -295,7 +296,7 @@ class Questions:
             )
             if runs_unasked:
                 await store.answer(stored.id, Decision.YES)
-            elif not await self._wait_for(stored, request.tool, text):
+            elif not await self._wait_for(stored, request.tool, question):
                 return Decision.NOT_ASKED
             stored = await store.find(stored.id)
         if stored is None:
@@ -319,9 +320,11 @@ class Questions:
             return giver is not None
         return self.is_admin(Person(giver, giver))
 
-    async def _wait_for(self, stored: StoredQuestion, tool: str, text: str) -> bool:
+    async def _wait_for(self, stored: StoredQuestion, tool: str, asked: CallQuestion) -> bool:
         """Ask about a call once and wait for the end of the question; False if it was not sent."""
-        question = await self._shown(stored, partial(question_messages, tool, text))
+        say = partial(self.languages.say, stored.chat)
+        messages = partial(question_messages, tool, asked.text(say), say=say)
+        question = await self._shown(stored, messages)
         if question is None:
             return False
         try:

@@ -7,15 +7,24 @@ cannot look like another argument. A question's own text cannot contain the mark
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from bot.signal.formatting import MAX_PART_BYTES
 from bot.signal.messenger import Poll
-from conversation_store.models import Attachment, ChatId, QuestionTerms, StyledText, StyleRange
+from conversation_store.models import (
+    Attachment,
+    ChatId,
+    QuestionTerms,
+    StyledText,
+    StyleRange,
+    TextStyle,
+)
 from tools.display import visible
 from tools.people import Choice
+from tools.question import BAR
 
 MAX_MESSAGES: Final = 5
 FILE_NAME: Final = "question.txt"
@@ -25,7 +34,7 @@ IN_A_FILE: Final = (
     "Run {tool}? Its arguments are too long for a message. They are all in the file: please read"
     " it to the end before you answer."
 )
-ABOUT_MARKS: Final = "(Characters that a phone would hide or move are spelt out between ⟨ and ⟩.)\n"
+ABOUT_MARKS: Final = "(Characters that a phone would hide or move are spelt out between ⟨ and ⟩.)"
 
 MAX_POLL_CHARACTERS: Final = 100
 """Phones' limit for a poll's question and for each option."""
@@ -125,23 +134,43 @@ def poll_of(chat: ChatId, choice: Choice) -> Poll | None:
     return Poll(choice.question, choice.options, choice.multiple)
 
 
-def question_messages(tool: str, question: str, how_to_answer: str) -> tuple[QuestionMessage, ...]:
-    """Return the messages that show a question whole; the last one is to be answered."""
-    ending = f"\n\n{ABOUT_MARKS if '⟨' in question else ''}{how_to_answer}"
+def question_messages(
+    tool: str, question: str, how_to_answer: str, *, say: Callable[[str], str] = str
+) -> tuple[QuestionMessage, ...]:
+    """Return the messages that show a question whole; the last one is to be answered.
+
+    Args:
+        say: translates a sentence of the bot.
+    """
+    about_marks = f"{say(ABOUT_MARKS)}\n" if "⟨" in question else ""
+    ending = f"\n\n{about_marks}{how_to_answer}"
     room = MAX_PART_BYTES - _NUMBER_BYTES - _size(ending)
     parts = _divided(question, room)
     match parts:
         case [alone]:
-            return (QuestionMessage(f"❓ {alone}{ending}"),)
+            return (_in_monospace(f"❓ {alone}{ending}"),)
         case [*first, last] if len(parts) <= MAX_MESSAGES:
             texts = (*first, f"{last}{ending}")
             numbered = (
                 f"❓ ({number}/{len(parts)})\n{text}" for number, text in enumerate(texts, start=1)
             )
-            return tuple(map(QuestionMessage, numbered))
+            return tuple(map(_in_monospace, numbered))
     # Some programs take a text for Latin-1 unless it begins with a byte order mark.
     file = Attachment(FILE_NAME, "text/plain", question.encode("utf-8-sig"))
-    return (QuestionMessage(f"❓ {IN_A_FILE.format(tool=tool)}\n\n{how_to_answer}", (file,)),)
+    in_a_file = say(IN_A_FILE.format(tool=tool))
+    return (QuestionMessage(f"❓ {in_a_file}\n\n{how_to_answer}", (file,)),)
+
+
+def _in_monospace(text: str) -> QuestionMessage:
+    """Return a message in which the lines of a block have letters of one width."""
+    styles: list[StyleRange] = []
+    start = 0
+    for is_block, lines in groupby(text.split("\n"), lambda line: line.startswith(BAR)):
+        units = sum(_units(line) + 1 for line in lines)
+        if is_block:
+            styles.append(StyleRange(start, units - 1, TextStyle.MONOSPACE))
+        start += units
+    return QuestionMessage(text, styles=tuple(styles))
 
 
 def styled_messages(parts: Sequence[StyledText], how_to_answer: str) -> tuple[QuestionMessage, ...]:
@@ -181,3 +210,7 @@ def _safe_end(text: str, end: int) -> int:
 
 def _size(text: str) -> int:
     return len(text.encode())
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2

@@ -52,6 +52,7 @@ from conversation_store.outgoing import Outgoing
 from conversation_store.store import ConversationStore
 from tools import ledger
 from tools.base import UNKNOWN_ZONE, Caller, Decision, Heard, ToolError, ToolRequest, ToolResult
+from tools.question import CallQuestion
 from tools.settings import FILE_TOOLS
 
 MAX_HELPERS_AT_ONCE: Final = 8
@@ -358,10 +359,10 @@ class Turn:
             self._shown_calls.add(request.call_id)
             self.signs.show(request.tool)
 
-    async def ask(self, request: ToolRequest, text: str) -> Decision:
+    async def ask(self, request: ToolRequest, question: CallQuestion) -> Decision:
         """Ask a person if a call may run; see `Questions.allow`."""
         return await self.parts.questions.allow(
-            request, text, self.accepted.message, self.id, self.helper, is_retry=self.is_retry
+            request, question, self.accepted.message, self.id, self.helper, is_retry=self.is_retry
         )
 
     async def starting(self, request: ToolRequest) -> None:

@@ -27,6 +27,8 @@ _FILES: Final = resources.files(__package__)
 _ALL_NAMES: Final = tomllib.loads(_FILES.joinpath("names.toml").read_text("utf-8"))
 
 _PLACE: Final = re.compile(r"\{(\w+)\}")
+_OWN_WORDS: Final = frozenset({"file", "meaning", "minutes", "reason", "wait", "where", "why"})
+"""Places for sentences of the program, which are translated too; people's words stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Catalog:
     edges: tuple[tuple[str, ...], tuple[str, ...]]
 
     def translated(self, sentence: str, *, nested: bool = True) -> str | None:
-        """Return a sentence in this language, or None; with `nested`, also sentences in places."""
+        """Return a sentence in this language, or None; with `nested`, also sentences inside it."""
         if (whole := self.sentences.get(sentence)) is not None:
             return whole
         begins, ends = self.edges
@@ -79,8 +81,8 @@ class Catalog:
             return None
         for pattern in self.patterns:
             if (places := pattern.places(sentence)) is not None:
-                for name, said in places.items() if nested else ():
-                    places[name] = self.translated(said, nested=False) or said
+                for name in _OWN_WORDS & places.keys() if nested else ():
+                    places[name] = self.translated(places[name], nested=False) or places[name]
                 return pattern.translation.format(**places)
         return None
 

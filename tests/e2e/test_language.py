@@ -9,9 +9,13 @@ from bot.commands.base import NEAREST_COMMAND, UNKNOWN_COMMAND
 from bot.language.catalogs import translated
 from bot.llm.errors import LlmUnauthorized
 from bot.signal.events import Person
+from conversation_store.models import StyleRange, TextStyle
 from tests.e2e.running_bot import running_bot, story, world
-from tests.e2e.test_approvals import WRITE, question, with_notes
+from tests.e2e.test_approvals import WRITE, notes, question, with_notes
+from tests.e2e.test_reactions import TRANSPORTS, side
+from tests.e2e.test_reminders import at, remind
 from tests.fakes.openai_server import script, status, text, tool_calls
+from tests.fakes.signal_side import Sent
 
 GROUP = "Z3JvdXA="
 BEN = Person(aci="0d1e2f30-0000-4000-8000-00000000000b", number="+4915200000002", name="Ben")
@@ -81,6 +85,36 @@ async def test_troubles_and_questions_are_said_in_the_persons_language() -> None
         assert translated(HOW_TO_ANSWER.format(minutes="5 minutes"), "de") in asked.text
         assert "erlaubt notes_write in diesem Chat 30 Tage lang" in asked.text
         assert await here.asked("Ja, mach das") == "Gemacht."
+
+
+MILK: Final = ("notes_write", {"text": "Milch:\n    fett   ;\u202e"})
+
+
+@TRANSPORTS
+async def test_question_about_a_call_is_a_block_in_the_persons_language(transport: str) -> None:
+    async with side(transport, script(tool_calls(MILK), text("Gemacht."))) as bot:
+        signal = bot.settings.signal.model_dump(exclude_unset=True)
+        async with running_bot(with_notes(bot.here, signal=signal)):
+            await bot.ready()
+            await bot.people.say("Bitte schreib auf: Milch")
+            await bot.people.until(lambda: bool(bot.texts()))
+            asked = bot.people.sent[-1]
+            await bot.people.say("Ja, mach das")
+            await bot.people.until(lambda: "Gemacht." in bot.texts())
+        assert notes(bot.here) == f"{MILK[1]['text']}\n"
+    block = "│ Milch:\n│     fett⟨3 spaces⟩;⟨U+202E⟩"
+    begin = f"❓ notes_write ausführen? Write a note.\nText:\n{block}\n\n(Zeichen, die ein Telefon"
+    assert asked.text.replace("`", "").startswith(begin), asked.text
+    if isinstance(asked, Sent):
+        assert asked.styles == (StyleRange(asked.text.index("│"), len(block), TextStyle.MONOSPACE),)
+
+
+async def test_translation_leaves_peoples_words_as_they_are() -> None:
+    steps = script(remind("the file", at(86_400)), text("Ja."))
+    async with story(steps) as here:
+        assert await here.asked("erinnere mich") == "Ja."
+        await here.asked("!language german")
+        assert await here.asked("!reminders cancel 1") == "Gestrichen: the file."
 
 
 async def test_a_stranger_is_answered_in_a_language_that_is_read_from_right_to_left() -> None:

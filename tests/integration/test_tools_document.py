@@ -15,7 +15,7 @@ from conversation_store.models import QuestionTerms
 from tests.processes import run_process
 from tools.base import Caller, Tool
 from tools.catalog import open_tools
-from tools.executor import question
+from tools.question import question
 from tools.sandbox.pool import SandboxPolicy
 from tools.schema import parse_object
 from tools.workspace.workspaces import Workspaces
@@ -148,7 +148,7 @@ def test_quoted_question_before_a_call_is_real() -> None:
     )
     terms = QuestionTerms("call", "ada", covers=(tool.name,))
     how = " ".join(how_to_answer(terms, minutes=APPROVAL_SECONDS / 60))
-    [asked] = question_messages(tool.name, question(tool, arguments), how)
+    [asked] = question_messages(tool.name, question(tool, arguments).text(), how)
     shown = re.findall(r"```\n(❓.*?)\n```", (ROOT / "docs/TOOLS.md").read_text(), re.DOTALL)
     assert [one.split() for one in shown] == [asked.text.split()]
 

@@ -35,6 +35,7 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore, open_store
 from tests.fakes.partial_messenger import PartialMessenger
 from tools.base import Caller, Consent, Decision, Heard, ToolRequest, mark
+from tools.question import CallQuestion
 
 WAIT_SECONDS = 30.0
 CHAT = ChatId.parse("direct:ada")
@@ -47,7 +48,8 @@ def asked_by(
     """Return the function that asks about the calls of a message's turn."""
 
     async def ask(request: ToolRequest, text: str) -> Decision:
-        return await desk.allow(request, text, accepted.message, accepted.id, None, is_retry=False)
+        asked = CallQuestion(text, ())
+        return await desk.allow(request, asked, accepted.message, accepted.id, None, is_retry=False)
 
     return ask
 

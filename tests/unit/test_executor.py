@@ -32,6 +32,7 @@ from tools.base import (
     mark,
 )
 from tools.executor import RateLimits, ToolExecutor
+from tools.question import CallQuestion
 from tools.registry import Registry
 from tools.schema import parse_object, tool_from
 
@@ -341,7 +342,7 @@ async def test_a_tool_that_changed_while_a_person_was_asked_is_not_run(
     registry = Registry([asked_about])
 
     class Slow(Person):
-        async def ask(self, request: ToolRequest, question: str) -> Decision:
+        async def ask(self, request: ToolRequest, question: CallQuestion) -> Decision:
             registry.offer("crash", () if changed is None else [changed])
             return Decision.YES
 
@@ -364,7 +365,7 @@ async def test_a_tool_offered_again_in_the_meantime_runs_in_its_new_form() -> No
     registry = Registry([Tool("write", "", {}, parse_object, run_of_the_dead, side_effects=True)])
 
     class Slow(Person):
-        async def ask(self, request: ToolRequest, question: str) -> Decision:
+        async def ask(self, request: ToolRequest, question: CallQuestion) -> Decision:
             registry.offer("write", [Tool("write", "", {}, parse_object, run, side_effects=True)])
             return Decision.YES
 
@@ -376,7 +377,7 @@ async def test_the_time_that_a_person_takes_is_not_the_tools() -> None:
     class Slow(Person):
         seconds = 0.0
 
-        async def ask(self, request: ToolRequest, question: str) -> Decision:
+        async def ask(self, request: ToolRequest, question: CallQuestion) -> Decision:
             asked = monotonic()
             answered = asyncio.Event()
             asyncio.get_running_loop().call_later(0.02, answered.set)

@@ -15,7 +15,6 @@ from tests import exposition
 from tests.exposition import PREFIX
 from tests.skipped_waits import without_waiting
 from tests.unit.test_presence import ADA, CHAT, TIMESTAMP, Phones, everywhere
-from tools.base import Decision
 
 CHATS: Final = [ChatId.direct(str(number)) for number in range(MAX_UNSIGNED_CHATS + 1)]
 

@@ -19,7 +19,9 @@ from tools.base import (
     Tool,
     mark,
 )
-from tools.executor import MAX_QUESTION_BYTES, needs_yes, question
+from tools.executor import needs_yes
+from tools.question import BAR, MAX_QUESTION_BYTES, MIXED, question
+from tools.reminders import told_rule
 from tools.schema import parse_object, tool_from
 
 
@@ -53,7 +55,7 @@ def of_a_server(description: str = "Do something.") -> Tool:
 
 
 def asked(tool: Tool, arguments: object) -> str:
-    return question(tool, tool.parse(json.dumps(arguments)))
+    return question(tool, tool.parse(json.dumps(arguments))).text()
 
 
 def test_question_tells_the_purpose_and_arguments_of_a_call() -> None:
@@ -61,8 +63,7 @@ def test_question_tells_the_purpose_and_arguments_of_a_call() -> None:
     assert text == (
         "Run send_letter? Send a letter.\n"
         'recipient: {"name": "Ödön", "urgent": true}\n'
-        'text: "Hi\\nthere"\n'
-        "copies: 1"
+        "text:\n│ Hi\n│ there"
     )
 
 
@@ -71,9 +72,9 @@ def test_a_tools_own_words_are_a_heading_and_leave_nothing_out() -> None:
     text = asked(tool, {"recipient": {"name": "Ada"}, "text": f'Say "hi"{"!" * 90}'})
     assert text.splitlines() == [
         f'Write "Say \\"hi\\"{"!" * 69}…?',
-        'recipient: {"name": "Ada", "urgent": false}',
-        f'text: "Say \\"hi\\"{"!" * 90}"',
-        "copies: 1",
+        'recipient: {"name": "Ada"}',
+        "text:",
+        f'│ Say "hi"{"!" * 90}',
     ]
 
 
@@ -84,7 +85,9 @@ def test_a_tools_own_words_cannot_pose_as_an_argument() -> None:
     tool = replace(of_a_server(), question=in_words)
     assert asked(tool, {"amount": "1\nto: \u202eADA", "to": "EVE"}).splitlines() == [
         "Pay 1⟨U+000A⟩to: ⟨U+202E⟩ADA?",
-        'amount: "1\\nto: ⟨U+202E⟩ADA"',
+        "amount:",
+        "│ 1",
+        "│ to: ⟨U+202E⟩ADA",
         'to: "EVE"',
     ]
 
@@ -93,7 +96,9 @@ def test_a_value_or_a_name_cannot_pose_as_another_argument() -> None:
     forged = {"path": 'a.txt"\ncontent: "harmless', 'x: 1\ncontent: "harmless"': 2, "content": "!"}
     assert asked(of_a_server("Write.\nNothing happens.\u202e"), forged).splitlines() == [
         "Run files_write? Write. Nothing happens.⟨U+202E⟩.",
-        'path: "a.txt\\"\\ncontent: \\"harmless"',
+        "path:",
+        '│ a.txt"',
+        '│ content: "harmless',
         '"x: 1\\ncontent: \\"harmless\\"": 2',
         'content: "!"',
     ]
@@ -123,11 +128,99 @@ def test_arguments_without_names_are_not_asked_about() -> None:
 def test_a_question_shows_every_argument_and_hides_nothing(
     arguments: dict[str, object], description: str
 ) -> None:
-    text = question(of_a_server(description), arguments)
-    lines = text.split("\n")
+    text = question(of_a_server(description), arguments).text()
+    _, *lines = text.split("\n")
     assert all(line.isprintable() for line in lines)
-    read = [ARGUMENT.fullmatch(read_back(line)) for line in lines[1:]]
-    assert [argument(found) for found in read] == list(arguments.items())
+    if lines and lines[-1].startswith("⚠️ "):
+        lines.pop()
+    read: list[tuple[str, object]] = []
+    for line in lines:
+        if line.startswith(BAR):
+            name, block = read.pop()
+            before = "" if block is None else f"{block}\n"
+            read.append((name, before + block_line(line.removeprefix(BAR))))
+        else:
+            seen = read_back(line)
+            value = " null" if seen.endswith(":") else ""  # a block follows
+            read.append(argument(ARGUMENT.fullmatch(seen + value)))
+    assert read == list(arguments.items())
+
+
+def block_line(line: str) -> str:
+    """Return the text of a line of a block; several empty lines may be told as one."""
+    if empty := re.fullmatch(r"⟨([\d,]+) empty lines⟩", line):
+        return "\n" * (int(empty[1].replace(",", "")) - 1)
+    return read_back(line)
+
+
+PROGRAM = """import shutil
+
+for name in ["a", "b"]:
+    shutil.rmtree(name)
+"""
+
+
+def test_program_is_shown_as_a_block_that_it_cannot_leave() -> None:
+    hidden = (
+        PROGRAM + " " * 90 + "spy()" + "\n" * 40 + "x = '\u202e'  \n\tgo()\n```\n\n👍 this is safe"
+    )
+    assert asked(SEND, {"recipient": {"name": "A"}, "text": hidden}).splitlines()[2:] == [
+        "text:",
+        "│ import shutil",
+        "│ ",
+        '│ for name in ["a", "b"]:',
+        "│     shutil.rmtree(name)",
+        "│ ⟨90 spaces⟩spy()",
+        "│ ⟨39 empty lines⟩",
+        "│ x = '⟨U+202E⟩'⟨2 spaces⟩",
+        "│ ⟨U+0009⟩go()",
+        "│ ```",
+        "│ ",
+        "│ 👍 this is safe",
+    ]
+
+
+def test_question_warns_of_letters_of_another_alphabet() -> None:
+    lines = asked(SEND, {"recipient": {"name": "A"}, "text": "p\u0430ypal.example"}).splitlines()
+    assert lines[-1] == "⚠️ " + MIXED.format(what="p\u0430ypal")
+    russian = {"recipient": {"name": "A"}, "text": "привет from Ada"}
+    assert "⚠️" not in asked(SEND, russian)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("FREQ=DAILY", ["every day"]),
+        (
+            "RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,TH",
+            ["every 2 weeks", "on Tuesdays", "on Thursdays"],
+        ),
+        (
+            "FREQ=MONTHLY;BYMONTHDAY=-1;COUNT=3",
+            ["every month", "on the last day of the month", "3 times"],
+        ),
+        (
+            "FREQ=MONTHLY;BYMONTHDAY=15;UNTIL=20261231",
+            ["every month", "on day 15 of the month", "until 2026-12-31 23:59"],
+        ),
+        ("FREQ=MONTHLY;BYDAY=1MO", []),
+        ("FREQ=YEARLY;BYWEEKNO=20", []),
+        ("every day", []),
+    ],
+)
+def test_usual_rules_are_told_in_words_and_others_as_they_are(rule: str, words: list[str]) -> None:
+    assert list(told_rule(rule)) == words
+
+
+def test_time_limit_is_told_in_words_and_a_default_is_not_told() -> None:
+    async def wait(seconds: int = 0) -> str:
+        """Wait."""
+        return str(seconds)
+
+    told = {"seconds": lambda value: (f"up to {value} s",)}
+    tool = tool_from(wait, side_effects=True, told=told)
+    assert asked(tool, {"seconds": 30}).splitlines()[1:] == ["seconds: up to 30 s"]
+    assert asked(tool, {"seconds": 0}).splitlines()[1:] == []
 
 
 ARGUMENT = re.compile(r'(?P<plain>[\w-]+|(?P<quoted>"(?:[^"\\]|\\.)*")): (?P<value>.*)', re.DOTALL)
@@ -200,7 +293,7 @@ def test_a_made_up_address_needs_a_yes_once_strangers_words_were_read(
 ) -> None:
     tool, arguments = fetch(url)
     assert needs_yes(tool, arguments, CALLER, heard) is is_asked
-    asked = question(tool, arguments)
+    asked = question(tool, arguments).text()
     assert url in asked
     assert "Nobody named it" in asked
 
@@ -209,11 +302,11 @@ def test_a_call_with_side_effects_asks_even_for_a_named_address() -> None:
     tool, arguments = fetch("https://a.example/")
     post = replace(tool, side_effects=True)
     assert needs_yes(post, arguments, CALLER, Heard(people=["post it to https://a.example/"]))
-    assert question(post, arguments).splitlines()[1:] == ['url: "https://a.example/"']
+    assert question(post, arguments).text().splitlines()[1:] == ['url: "https://a.example/"']
 
 
 def test_an_address_is_shown_to_its_end_or_refused() -> None:
     tool, arguments = fetch(f"https://b.example/{'x' * 20_000}?said=i+am+ill")
-    assert question(tool, arguments).endswith('x?said=i+am+ill"')
+    assert question(tool, arguments).text().endswith('x?said=i+am+ill"')
     with pytest.raises(InvalidArguments, match="too long"):
         question(*fetch("https://b.example/" + "x" * MAX_QUESTION_BYTES))
