@@ -9,8 +9,9 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from tools.sandbox.errors import WorkError
 
@@ -134,6 +135,7 @@ class Tool:
         address: the internet address that a call asks, if the model chooses it.
         lasting: it stores or deletes words that the model sees in later conversations: once the
             model has read strangers' words, a person is asked before each call.
+        as_said: for a lasting tool: whether the person's own messages have all that a call sets.
         calls_per_minute: limit for all people together.
         timeout_seconds: for one run; None: the same as for all tools.
         admins_only: it does not exist for other people.
@@ -157,6 +159,7 @@ class Tool:
     untrusted: bool = False
     address: Callable[[Any], str] | None = None
     lasting: bool = False
+    as_said: Callable[[Any, Caller, Sequence["Said"]], bool] | None = None
     calls_per_minute: int = 120
     timeout_seconds: float | None = None
     admins_only: bool = False
@@ -223,12 +226,20 @@ class Decision(StrEnum):
     """Allowed and begun before a restart; the result is unknown."""
 
 
+class Said(NamedTuple):
+    """A message that a person wrote, without files and quotes, and when (UTC)."""
+
+    text: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """Words that the model was told in a conversation.
 
     Attributes:
         people: words of people, with the content of their files.
+        own: messages of the caller in the running turn.
         results: of tools, those of earlier turns first.
         of_turn: how many of the results are of the running turn.
         strangers_before: it has read strangers' words further back; it no longer sees them, but
@@ -236,6 +247,7 @@ class Heard:
     """
 
     people: Sequence[str] = ()
+    own: Sequence[Said] = ()
     results: Sequence[str] = ()
     of_turn: int = 0
     strangers_before: bool = False

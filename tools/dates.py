@@ -6,7 +6,7 @@ import unicodedata
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain
+from itertools import chain, combinations
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -86,6 +86,20 @@ def find_zone(text: str, now: datetime) -> tuple[str, tzinfo]:
     )
 
 
+def names_zone(text: str, name: str) -> bool:
+    """Tell whether a text has the name of a zone or of one of its cities."""
+    words = _WORD.findall(_folded(text[:MAX_TEXT_CHARACTERS]).replace("_", " "))
+    by_name, by_city = _zones()
+    cities = _large_cities()
+    for first, last in combinations(range(len(words) + 1), 2):
+        if last - first > MAX_WORDS_OF_A_CITY:
+            continue
+        place = "_".join(words[first:last])
+        if name in (by_name.get(place), *by_city.get(place, ()), *cities.get(place, ())):
+            return True
+    return False
+
+
 def _fixed(offset: re.Match[str]) -> tuple[str, tzinfo]:
     difference = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
     if offset[1] == "-":
@@ -94,6 +108,11 @@ def _fixed(offset: re.Match[str]) -> tuple[str, tzinfo]:
         raise InvalidArguments("There is no such offset: they go from UTC-12 to UTC+14.")
     name = _offset_name(difference)
     return name, timezone(difference, name)
+
+
+MAX_TEXT_CHARACTERS: Final = 500
+MAX_WORDS_OF_A_CITY: Final = 3
+_WORD: Final = re.compile(r"\w+")
 
 
 @cache

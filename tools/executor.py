@@ -86,7 +86,7 @@ def needs_yes(tool: Tool, arguments: Any, caller: Caller, heard: Heard) -> bool:
     if not heard.strangers_before and not strangers_words(heard):
         return False
     if tool.address is None:
-        return True
+        return tool.as_said is None or not tool.as_said(arguments, caller, heard.own)
     pages = (result for result in heard.results if marked_by(result) in _MAY_NAME)
     return not _is_named(tool.address(arguments), (*heard.people, *pages))
 

@@ -12,17 +12,19 @@ import asyncio
 import re
 from calendar import isleap
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import islice, pairwise
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dateutil.rrule import rrulestr
 from pydantic import Field
 
-from tools.base import Caller, InvalidArguments, Tool, ToolError
+from tools.base import Caller, InvalidArguments, Said, Tool, ToolError
+from tools.dates import find_zone, names_zone
 from tools.schema import tool_from
 
 MAX_AHEAD: Final = timedelta(days=50 * 366)
@@ -471,18 +473,61 @@ async def set_timezone(
     return f"Remembered. {_now(reminders, await reminders.move(zone))}"
 
 
+_NUMBER: Final = re.compile(r"\d{1,3}")
+_WORD: Final = re.compile(r"\w+")
+
+
+def zone_as_said(arguments: Any, _: Caller, own: Sequence[Said]) -> bool:
+    """Whether the person has named the zone or one of its cities."""
+    for said in own:
+        with suppress(InvalidArguments):
+            name, _zone = find_zone(arguments.zone, said.at)
+            if names_zone(said.text, name):
+                return True
+    return False
+
+
+def reminder_as_said(arguments: Any, caller: Caller, own: Sequence[Said]) -> bool:
+    """Whether the person's words have the text, in this order, and the time; not for a series."""
+    wanted = _WORD.findall(arguments.text.casefold())
+    if arguments.repeat.strip() or not wanted:
+        return False
+    for said in own:
+        words = iter(_WORD.findall(said.text.casefold()))
+        if all(word in words for word in wanted) and _time_as_said(arguments.at, caller, said):
+            return True
+    return False
+
+
+def _time_as_said(at: str, caller: Caller, said: Said) -> bool:
+    """Whether a text has a time: its hour and minute, or how long it is from the message."""
+    try:
+        moment = parse_at(at)
+    except InvalidArguments:
+        return False
+    numbers = {int(number) for number in _NUMBER.findall(said.text)}
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone_named(caller.zone))
+    minutes = round((moment - said.at).total_seconds() / 60)
+    if not numbers.isdisjoint({minutes - 1, minutes, minutes + 1}):
+        return True
+    local = moment.astimezone(zone_named(caller.zone))
+    hours = {local.hour, local.hour % 12, local.hour % 12 or 12}
+    is_hour = minutes % 60 in {59, 0, 1} and round(minutes / 60) in numbers
+    return is_hour or (not numbers.isdisjoint(hours) and local.minute in numbers | {0})
+
+
 def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool]:
     """Return the tools, which work with the reminders of the caller."""
-    given = {"reminders": reminders_of}
+    offered = partial(tool_from, given={"reminders": reminders_of})
+    changing = partial(offered, changes=True, lasting=True)
     in_words = {"repeat": told_rule}
     return [
-        tool_from(remind, given=given, changes=True, lasting=True, question=_REMIND, told=in_words),
-        tool_from(
-            schedule, given=given, changes=True, lasting=True, question=_SCHEDULE, told=in_words
-        ),
-        tool_from(list_reminders, given=given),
-        tool_from(cancel_reminder, given=given, changes=True, lasting=True, question=_CANCEL),
-        tool_from(set_timezone, given=given, changes=True, lasting=True, question=_MOVE),
+        changing(remind, question=_REMIND, told=in_words, as_said=reminder_as_said),
+        changing(schedule, question=_SCHEDULE, told=in_words),
+        offered(list_reminders),
+        changing(cancel_reminder, question=_CANCEL),
+        changing(set_timezone, question=_MOVE, as_said=zone_as_said),
     ]
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
-from tools.base import Caller, Consent, InvalidArguments, Tool, ToolOutput, ToolSpec
+from tools.base import Caller, Consent, InvalidArguments, Said, Tool, ToolOutput, ToolSpec
 from tools.display import visible
 
 Plain = dict[str, Any]
@@ -289,6 +289,7 @@ class Permissions(TypedDict, total=False):
     told: Mapping[str, Callable[[Any], Sequence[str]]]
     untrusted: bool
     lasting: bool
+    as_said: Callable[[Any, Caller, Sequence[Said]], bool] | None
     calls_per_minute: int
     timeout_seconds: float | None
     probe: Callable[[], Awaitable[None]] | None

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from tools.base import Caller, InvalidArguments, Tool
+from tools.base import Caller, InvalidArguments, Tool, ToolOutput
 from tools.reminders import from_ms, to_ms, zone_named
 from tools.schema import tool_from
 
@@ -55,7 +55,7 @@ async def search_chat(
     limit: Annotated[int, Field(ge=1, le=MAX_FOUND)] = 10,
     before: Date = "",
     after: Date = "",
-) -> str:
+) -> ToolOutput:
     """Search earlier messages and answers of this chat.
 
     Args:
@@ -66,7 +66,8 @@ async def search_chat(
     since = _ms(after, chat.zone) if after else 0
     until = _ms(before, chat.zone) if before else FOREVER_MS
     found = await chat.find(query, limit, since, until)
-    return "\n".join(line(one, query, chat.zone, bot="You") for one in found) or NOTHING
+    lines = [line(one, query, chat.zone, bot="You") for one in found]
+    return ToolOutput("\n".join(lines) or NOTHING, untrusted=bool(lines))
 
 
 def line(found: Found, query: str, zone: str, *, bot: str) -> str:
@@ -105,5 +106,5 @@ def _ms(text: str, zone: str) -> int:
 
 
 def search_tool(chat_of: Callable[[Caller], Chat]) -> Tool:
-    """Return the tool; its results may quote strangers."""
-    return tool_from(search_chat, untrusted=True, given={"chat": chat_of})
+    """Return the tool; what it finds may quote strangers."""
+    return tool_from(search_chat, given={"chat": chat_of})

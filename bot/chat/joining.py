@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
@@ -19,6 +20,7 @@ import structlog
 from bot.chat.replies import parse_command
 from bot.observability import metrics
 from conversation_store.models import AcceptedMessage
+from tools.base import Said
 
 log = structlog.get_logger()
 
@@ -236,6 +238,15 @@ class RunningTurn:
         """Return a message of the turn with its edits."""
         found = next((piece for piece in self.pieces if piece.id == inbox_id), None)
         return None if found is None else self._changes.get(inbox_id, found)
+
+    def said_by(self, person: str) -> Sequence[Said]:
+        """Return the messages of a person, by ACI, in this turn."""
+        messages = (piece.message for piece in self.pieces)
+        return [
+            Said(one.text, datetime.fromtimestamp(one.received_at / 1_000, UTC))
+            for one in messages
+            if one.author == person
+        ]
 
     def change(self, inbox_id: int, instead: AcceptedMessage | None) -> bool:
         """Start again with a changed message, or without it; False if the turn lacks it."""

@@ -240,7 +240,8 @@ class Turn:
         heard = heard_in([*chain.from_iterable(self.past.turns), *self.messages])
         if self.past.summary is not None:  # not a person's words, and perhaps strangers'
             heard = replace(heard, results=[self.past.summary.content or "", *heard.results])
-        return replace(heard, of_turn=sum(one.role is Role.TOOL for one in self.messages))
+        own = () if self.running is None else self.running.said_by(self.caller.person)
+        return replace(heard, own=own, of_turn=sum(one.role is Role.TOOL for one in self.messages))
 
     @property
     def bytes_in_chat(self) -> int | None:

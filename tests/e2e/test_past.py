@@ -92,7 +92,7 @@ async def test_a_search_can_be_limited_to_days(arguments: dict[str, str], answer
         async with running_bot(here.settings()):
             await here.asked("My passport is in the drawer")
             await here.asked("Where is it?")
-    assert answer in here.told()
+    assert here.told().startswith(answer)  # nobody else's words, so later calls need no question
 
 
 async def test_a_group_finds_what_was_said_to_the_bot_or_kept_since_the_person_came() -> None:

@@ -335,6 +335,40 @@ async def test_strangers_words_neither_cancel_nor_move_a_reminder(
         assert rows(here.folder, held_to) == before
 
 
+@pytest.mark.parametrize(
+    ("said", "call", "runs"),
+    [
+        ("Remind me to take my pills in 10 minutes", ("Take my pills", 600), True),
+        ("Remind me to take my pills in 10 minutes", ("Pay the stranger", 600), False),
+        ("Remind me to take my pills in 10 minutes", ("Take my pills", 6_000), False),
+    ],
+)
+async def test_reminder_in_the_persons_own_words_needs_no_question(
+    said: str, call: tuple[str, int], runs: bool
+) -> None:
+    words, seconds = call
+    steps = script(
+        tool_calls(("notes_read", {})), text("None."), remind(words, at(seconds)), text("Set.")
+    )
+    async with story(steps, with_notes) as here:
+        assert await here.asked("what do my notes say?") == "None."
+        answer = await here.asked(said)
+        assert (answer == "Set.") is runs
+        assert runs or answer.startswith("❓ Set this reminder?")
+        assert bool(rows(here.folder, "SELECT 1 FROM reminders")) is runs
+
+
+@pytest.mark.parametrize(("said", "runs"), [("Ich wohne jetzt in Wien.", True), ("Hi", False)])
+async def test_zone_whose_city_the_person_has_named_needs_no_question(
+    said: str, runs: bool
+) -> None:
+    moved = tool_calls(("set_timezone", {"zone": "Europe/Vienna"}))
+    steps = script(tool_calls(("notes_read", {})), text("None."), moved, text("Ok."))
+    async with story(steps, with_notes) as here:
+        assert await here.asked("what do my notes say?") == "None."
+        assert (await here.asked(said) == "Ok.") is runs
+
+
 async def test_a_person_may_have_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.chat.own_tools.MAX_REMINDERS", 1)
     steps = script(remind("Call mum", at(600)), remind("Call dad", at(600)), text("One alone."))
