@@ -34,6 +34,7 @@ CELL_WIDTH: Final = 300
 _BLACK, _GREY, _SHADE, _WHITE = 0, 170, 235, 255
 _SIMILAR: Final = str.maketrans({"✅": "✔", "❌": "✘", "\ufe0f": None})
 """Emoji that are frequent in tables and have a sign of the same meaning in the font."""
+_LETTER: Final = "REGIONAL INDICATOR SYMBOL LETTER "
 _BASIC: Final = ImageFont.Layout.BASIC
 _FONT: Final = ImageFont.truetype(
     BytesIO(resources.files("bot.chat").joinpath("font/DejaVuSans.ttf").read_bytes()),
@@ -53,7 +54,8 @@ def drawn(markdown: str) -> bytes:
     if len(rows[0]) > MAX_COLUMNS or len(rows) > MAX_ROWS:
         raise WorkError("The table is too large.")
     texts = [
-        [unicodedata.normalize("NFC", cell.translate(_SIMILAR)) for cell in row] for row in rows
+        [unicodedata.normalize("NFC", _without_emoji(cell.translate(_SIMILAR))) for cell in row]
+        for row in rows
     ]
     if not all(map(_has_glyph, {character for row in texts for cell in row for character in cell})):
         raise WorkError("The font lacks characters of the table.")
@@ -91,6 +93,27 @@ def _saved(
     if file.tell() > MAX_BYTES:
         raise WorkError("The picture is too large.")
     return file.getvalue()
+
+
+def _without_emoji(cell: str) -> str:
+    """Return a cell without emoji that the font lacks; one of only such emoji is put into words."""
+    lacking = [one for one in cell if _is_emoji(one) and not _has_glyph(one)]
+    kept = " ".join("".join(one for one in cell if one not in lacking).split())
+    if not lacking or any(map(str.isalnum, kept)):
+        return kept
+    return " ".join([kept, *filter(None, map(_in_words, dict.fromkeys(lacking)))]).strip()
+
+
+def _is_emoji(character: str) -> bool:
+    return unicodedata.category(character) in {"So", "Sk"} or character == "\N{ZERO WIDTH JOINER}"
+
+
+def _in_words(emoji: str) -> str:
+    """Return what an emoji shows: its name, for a letter of a flag the letter, else nothing."""
+    name = unicodedata.name(emoji, "")
+    if name.startswith(_LETTER):
+        return name.removeprefix(_LETTER)
+    return "" if name.startswith(("EMOJI MODIFIER", "ZERO WIDTH")) else name.lower()
 
 
 def _has_glyph(character: str) -> bool:

@@ -5,8 +5,9 @@ No words of a model may vanish, so some rules are tighter than CommonMark's:
 - a marker between two letters or digits opens no style (`2*3`, `x**2`); scripts without spaces
   between words are exempt from this, and from the rules about punctuation;
 - addresses, Windows paths, formulas (`$x$`, `\(x\)`, `\[x\]`) and special names of Python
-  (`__init__`) contain no markup;
-- HTML, link definitions and underlines below a line stay as they were typed;
+  (`__init__`) contain no markup; formulas of the common kind become text (`bot.signal.formulas`);
+- a few simple tags of HTML are styles (`<b>`); other HTML, link definitions and underlines below a
+  line stay as they were typed;
 - a quote ends at the first line without `>`.
 """
 
@@ -25,6 +26,8 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
 
+from bot.signal.formulas import in_unicode
+
 MAX_CELLS: Final = 8_000
 """Columns times lines of a table."""
 MAX_NESTING: Final = 20
@@ -38,6 +41,13 @@ _SCHEME: Final = re.compile(r"\b(?:https?|ftp)$", re.IGNORECASE)
 _AFTER_ADDRESS: Final = "_~.,;:!?'"
 _WINDOWS_PATH: Final = re.compile(r":(?:\\\*{0,2}[^\s\"<>|`*\\]*)+")
 _DRIVE: Final = re.compile(r"\b[A-Za-z]$")
+_STYLES_OF_TAGS: Final = {
+    "b": "strong", "strong": "strong", "i": "em", "em": "em", "u": "em", "s": "s", "del": "s",
+    "code": "code_inline",
+}  # fmt: skip
+_TAG: Final = re.compile(r"<(b|strong|i|em|u|s|del|code)>([^<>\n]{1,500})</\1>", re.IGNORECASE)
+_LINE_BREAK: Final = re.compile(r"<br ?/?>", re.IGNORECASE)
+_MATHEMATICS: Final = re.compile(r"\\[a-zA-Z]|\^|_(?:\{|\w(?!\w))")
 _FORMULA_ENDS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS: Final = re.compile(  # Signs of money have blanks, markup or digits next to them.
     rf"\$(?!\s)(?:(?!\*\*)[^$`\n]){{1,{_FORMULA_CHARACTERS}}}+(?<!\s)\$(?!\w)"
@@ -90,6 +100,7 @@ def parser() -> MarkdownIt:
     made.core.ruler.after("block", "whole_cells", _whole_cells)
     made.inline.add_terminator_char("|")
     made.inline.ruler.before("escape", "verbatim", _verbatim)
+    made.inline.ruler.before("autolink", "html", _html)
     made.inline.ruler.at("emphasis", _marker_run)
     made.inline.ruler2.after("balance_pairs", "pairs", _close_pairs)
     return made
@@ -185,8 +196,44 @@ def _verbatim(state: StateInline, silent: bool) -> bool:
         return False
     end = min(end, state.posMax)
     if not silent:
-        state.append_pending(text[start:end])
+        written = text[start:end]
+        state.pending += _formula(written) if written[0] in "\\$" else written
     state.pos = end
+    return True
+
+
+def _formula(written: str) -> str:
+    """Return a formula with Unicode signs, or as it was typed."""
+    size = 1 if written.startswith("$") and not written.startswith("$$") else 2
+    inside = written[size:-size]
+    letters = re.findall(r"[a-zA-Z]+", inside)
+    has_names = bool(letters) and max(map(len, letters)) == 1
+    if size == 1 and not has_names and not _MATHEMATICS.search(inside):
+        return written  # perhaps amounts of money
+    return in_unicode(inside) or written
+
+
+def _html(state: StateInline, silent: bool) -> bool:
+    """Read a few simple tags as styles; all other HTML stays as it was typed."""
+    if state.src[state.pos] != "<":
+        return False
+    if line_break := _LINE_BREAK.match(state.src, state.pos, state.posMax):
+        if not silent:
+            state.push("hardbreak", "br", 0)
+        state.pos = line_break.end()
+        return True
+    tag = _TAG.match(state.src, state.pos, state.posMax)
+    if tag is None:
+        return False
+    if not silent:
+        style = _STYLES_OF_TAGS[tag[1].lower()]
+        if style == "code_inline":
+            state.push(style, "code", 0).content = tag[2]
+        else:
+            state.push(f"{style}_open", tag[1], 1)
+            state.push("text", "", 0).content = tag[2]
+            state.push(f"{style}_close", tag[1], -1)
+    state.pos = tag.end()
     return True
 
 
