@@ -52,15 +52,18 @@ from bot.llm.models import ModelTraits
 from bot.llm.ollama import Ollama
 from bot.llm.openai import OpenAi
 from bot.llm.refusals import error_inside_answer, refusal_from_http
+from bot.signal.formatting import MAX_CHARACTERS as MAX_ANSWER
 from bot.signal.formatting import MAX_MARKERS, stops_in
 from bot.signal.frames import (
     MAX_LIST,
+    Account,
     parse_frame,
     sanitize_file_name,
     sanitize_name,
     sanitize_quote,
 )
 from bot.signal.json_rpc import LineBuffer
+from bot.signal.markdown_rules import with_formulas
 from bot.signal.rest_requests import error_from_answer, escaped_markup
 from conversation_store.models import (
     ChatId,
@@ -275,7 +278,8 @@ def _rule(text: str) -> object:
 def _names(text: str) -> Reads:
     yield partial(sanitize_name, text)
     yield partial(sanitize_file_name, text)
-    yield partial(sanitize_quote, text)
+    yield partial(sanitize_quote, text, (), Account("+4915200000001"))
+    yield partial(with_formulas, text[:MAX_ANSWER])
 
     file = ReceivedFile(id="a", name=text, content_type="image/png", size=1)
     for read in (name_of, type_of_file, title_of_file):

@@ -44,7 +44,7 @@ COLUMNS: Final = (
 STORED: Final = (
     "text", "author_number", "author_name", "sent_at", "view_once", "edited", "mentions_bot",
 )  # fmt: skip
-STORED_OF_QUOTE: Final = ("timestamp", "author", "by_bot", "text", "has_files")
+STORED_OF_QUOTE: Final = ("timestamp", "author", "by_bot", "text", "file", "file_name")
 """The other attributes of a quote are found out for each use."""
 
 

@@ -57,6 +57,7 @@ class ReceivedFile:
         name: from the sender, on one line.
         size: bytes, from the sender.
         voice_note: recorded in Signal itself.
+        quoted: a small copy of a picture that the message replies to.
     """
 
     id: str
@@ -64,6 +65,7 @@ class ReceivedFile:
     name: str | None = None
     size: int | None = None
     voice_note: bool = False
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class ReceivedQuote:
         author: ACI, if it is known.
         by_bot: the bot wrote it, according to the phone.
         text: its beginning; may be empty.
+        file: kind of its first file, such as `picture`; empty without files.
+        file_name: of that file, if the phone tells it.
         author_number: if it is known; never stored.
         verbatim: the bot did write it; checked for each use, never stored.
         reminder: number of the quoted reminder; derived, never stored.
@@ -84,7 +88,8 @@ class ReceivedQuote:
     author: str | None
     by_bot: bool
     text: str = ""
-    has_files: bool = False
+    file: str = ""
+    file_name: str | None = None
     author_number: str | None = None
     verbatim: bool = False
     reminder: int | None = None

@@ -218,14 +218,16 @@ class Intake:
         return groups != "off" and found is not None and found[0].name in commands
 
     def _without_strangers_words(self, message: IncomingMessage) -> IncomingMessage:
-        """Return a message without the text of its quote if a stranger wrote the quote."""
+        """Return a message without what it quotes, but the reply itself, if a stranger wrote it."""
         quote = message.quote
         if quote is None or quote.by_bot or quote.author == message.author.aci:
             return message
         author = quote.author
         if author is not None and self.chats.door.hears(Person(author, quote.author_number)):
             return message
-        return replace(message, quote=replace(quote, text=""))
+        self.chats.file_cleanup.add(file for file in message.files if file.quoted)
+        kept = tuple(file for file in message.files if not file.quoted)
+        return replace(message, files=kept, quote=replace(quote, text="", file_name=None))
 
     def _with_own_name(self, message: IncomingMessage) -> IncomingMessage:
         """Return a message of a group under a name that no other member has."""

@@ -9,6 +9,7 @@ import unicodedata
 from dataclasses import replace
 from typing import Final
 
+from bot.signal.markdown_rules import with_formulas
 from conversation_store.models import ReceivedMessage, ReceivedQuote
 from conversation_store.outbox import OutboxStore
 from conversation_store.reminders import ReminderStore
@@ -23,6 +24,7 @@ BELL: Final = "⏰ "
 
 _OTHERS: Final = "a quote"
 _CLAIMED: Final = "a quote of you"
+UNSEEN: Final = "that you cannot see, unless it is above"
 _YOURS: Final = "[in reply to your message: “"
 
 FILE, FILE_NAME, RECORDING = "a file", "a file name", "a recording"
@@ -73,7 +75,9 @@ async def checked(
     if not said and (bell := await bells.sent_as(message.chat, quote.timestamp)) is not None:
         known = replace(quote, text=BELL + bell.text, verbatim=True, reminder=bell.number)
         return replace(message, quote=known)
-    return replace(message, quote=replace(quote, verbatim=_letters(quote.text) in _letters(said)))
+    quoted = _letters(quote.text)
+    is_said = quoted in _letters(said) or quoted in _letters(with_formulas(said))
+    return replace(message, quote=replace(quote, verbatim=is_said))
 
 
 def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
@@ -87,8 +91,12 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
     elif quote.author == message.author:
         whose = "an earlier message of mine"
     quoted = shortened(one_line(quote.text), MAX_CHARACTERS)
+    if quote.file:
+        is_shown = any(file.quoted for file in message.files)
+        whose += f", a {quote.file} {'of which you get a small copy' if is_shown else UNSEEN}"
+        quoted = shortened(one_line(f"{quote.file_name or ''} {quote.text}"), MAX_CHARACTERS)
     if not quoted:
-        return f"[in reply to {whose}{', an attachment' if quote.has_files else ''}] "
+        return f"[in reply to {whose}] "
     if quote.verbatim or (quote.author == message.author and not quote.by_bot):
         number = f"[that was reminder {quote.reminder}] " if quote.reminder else ""
         return f"[in reply to {whose}: “{quoted}”] {number}"

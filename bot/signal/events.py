@@ -71,7 +71,7 @@ class IncomingMessage(_Event):
             came.
         addresses_bot: the bot is mentioned, or one of its messages is quoted.
         unread: further files on the Signal side that the bot never reads: the file of a long text,
-            small pictures of quotes and links, and files beyond `MAX_FILES`.
+            small pictures of links, and files beyond `MAX_FILES`.
         expires_seconds: the message disappears this long after it was read; 0: never.
         view_once: its files may be looked at once and must never be kept.
         server_timestamp: when Signal's server got it, in ms, if known.

@@ -11,7 +11,8 @@ arrive as copies of messages that another device of the account has sent to the 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from bot.observability.metrics import FRAMES
@@ -89,6 +90,8 @@ _ACI: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORE
 _NUMBER: Final = re.compile(r"\+?[0-9]{1,32}", re.ASCII)
 _GROUP_ID: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,128}")
 _FILE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_KINDS: Final = {"image": "picture", "video": "video", "audio": "recording"}
+"""Words for a quoted file by its MIME type; others are documents."""
 _PLACEHOLDER: Final = "\ufffc"
 _OWN_MENTION: Final = re.compile(rf" ?{_PLACEHOLDER}$|(?:^|(?<=\s)){_PLACEHOLDER} ?|{_PLACEHOLDER}")
 _NO_MARKS: Final = str.maketrans("[]", "()")
@@ -251,6 +254,7 @@ def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
     mentioned = any(_is_me(account, mention) for mention in mentions)
     quoted = None if quote is None else _quoted(quote, account)
     files = _user_files(data)
+    quoted_pictures = [replace(file, quoted=True) for file in _received(_quoted_pictures(data))]
     seconds = data["expiresInSeconds"] if _is_count(data.get("expiresInSeconds")) else 0
     return IncomingMessage(
         account.number,
@@ -259,7 +263,7 @@ def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
         timestamp,
         text=sanitize_text(words or _told_without_words(data), mentions, account),
         addresses_bot=mentioned or (quoted is not None and quoted.by_bot),
-        files=_received(files[:MAX_FILES]),
+        files=(*_received(files[:MAX_FILES]), *quoted_pictures),
         unread=_received([*files[MAX_FILES:], *_unread(data)]),
         quote=quoted,
         expires_seconds=min(seconds, MAX_EXPIRES),
@@ -269,12 +273,15 @@ def _message(envelope: _Part, data: _Part, account: Account) -> IncomingMessage:
 
 
 def _quoted(quote: _Part, account: Account) -> ReceivedQuote:
+    file = next(iter(_user_files(quote)), None)
+    kind = "" if file is None else _content_type(file).partition("/")[0]
     return ReceivedQuote(
         timestamp=_time(quote, "id"),
         author=_aci(quote, "authorUuid"),
         by_bot=_is_me(account, quote, "author"),
-        text=sanitize_quote(_text(quote, "text")),
-        has_files=bool(_user_files(quote)),
+        text=sanitize_quote(_text(quote, "text"), _mentions(quote), account),
+        file=kind and _KINDS.get(kind, "document"),
+        file_name=None if file is None else sanitize_file_name(_text(file, "filename")),
         author_number=_number(quote, "authorNumber") or _number(quote, "author"),
     )
 
@@ -356,6 +363,10 @@ def _of_card(card: _Part) -> Iterator[str]:
         for entry in _objects(card, kind)[:MAX_CARDS]:
             if value := _line(entry, "value"):
                 yield value
+    for entry in chain(*(_objects(card, kind)[:MAX_CARDS] for kind in ("address", "addresses"))):
+        lines = ("street", "pobox", "neighborhood", "postcode", "city", "region", "country")
+        if value := " ".join(filter(None, (_line(entry, line) for line in lines))):
+            yield value
 
 
 def _remember(account: Account, aci: str, name: str) -> None:
@@ -495,12 +506,22 @@ def _received(files: Sequence[_Part]) -> tuple[ReceivedFile, ...]:
 def _unread(data: _Part) -> list[_Part]:
     """Return files that no person attached: the file of a long text, and small pictures."""
     quoted = _objects(_object(data, "quote") or {}, "attachments")
-    thumbnails = (_object(file, "thumbnail") for file in quoted)
+    thumbnails = [one for file in quoted if (one := _object(file, "thumbnail")) is not None]
     pictures = (_object(preview, "image") for preview in _objects(data, "previews"))
+    read = _quoted_pictures(data)
     return [
         *(file for file in _objects(data, "attachments") if _content_type(file) == _LONG_TEXT),
-        *filter(None, (*thumbnails, *pictures)),
+        *(one for one in thumbnails if one not in read),
+        *filter(None, pictures),
     ]
+
+
+def _quoted_pictures(data: _Part) -> list[_Part]:
+    """Return the small copy of the picture that a message replies to, if there is one."""
+    quoted = _objects(_object(data, "quote") or {}, "attachments")[:1]
+    pictures = (file for file in quoted if _content_type(file).startswith("image/"))
+    thumbnails = (_object(file, "thumbnail") for file in pictures)
+    return [one for one in thumbnails if one is not None and _matching(_FILE_ID, one.get("id"))]
 
 
 def _user_files(data: _Part) -> list[_Part]:
@@ -561,10 +582,12 @@ def sanitize_text(text: str | None, mentions: Sequence[_Part], account: Account)
     return _encodable(text)[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
-def sanitize_quote(text: str | None) -> str:
-    """Return the beginning of a quoted text, without its mentions."""
-    words = (text or "").replace(_PLACEHOLDER, "")
-    return _encodable(words[:MAX_QUOTE]).decode().strip()
+def sanitize_quote(text: str | None, mentions: Sequence[_Part], account: Account) -> str:
+    """Return the beginning of a quoted text; names replace its mentions, except the bot's own."""
+    words = (text or "")[: 2 * MAX_QUOTE]
+    if mentions:
+        words = _name_mentions(words, mentions, account)
+    return _encodable(words.replace(_PLACEHOLDER, "")[:MAX_QUOTE]).decode().strip()
 
 
 def sanitize_name(name: str | None) -> str | None:

@@ -45,9 +45,12 @@ _STYLES_OF_TAGS: Final = {
     "b": "strong", "strong": "strong", "i": "em", "em": "em", "u": "em", "s": "s", "del": "s",
     "code": "code_inline",
 }  # fmt: skip
-_TAG: Final = re.compile(r"<(b|strong|i|em|u|s|del|code)>([^<>\n]{1,500})</\1>", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(b|strong|i|em|u|s|del|code)>([^<>\n]{1,200})</\1>", re.IGNORECASE)
 _LINE_BREAK: Final = re.compile(r"<br ?/?>", re.IGNORECASE)
 _MATHEMATICS: Final = re.compile(r"\\[a-zA-Z]|\^|_(?:\{|\w(?!\w))")
+_FORMULA: Final = re.compile(
+    r"\\\(.{1,200}?\\\)|\\\[.{1,200}?\\\]|\$\$[^$]{1,200}\$\$|\$[^$\n]{1,200}\$", re.DOTALL
+)
 _FORMULA_ENDS: Final = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _DOLLARS: Final = re.compile(  # Signs of money have blanks, markup or digits next to them.
     rf"\$(?!\s)(?:(?!\*\*)[^$`\n]){{1,{_FORMULA_CHARACTERS}}}+(?<!\s)\$(?!\w)"
@@ -200,6 +203,11 @@ def _verbatim(state: StateInline, silent: bool) -> bool:
         state.pending += _formula(written) if written[0] in "\\$" else written
     state.pos = end
     return True
+
+
+def with_formulas(text: str) -> str:
+    """Return a text of Markdown with its formulas as people see them."""
+    return _FORMULA.sub(lambda found: _formula(found[0]), text)
 
 
 def _formula(written: str) -> str:

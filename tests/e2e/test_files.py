@@ -160,6 +160,21 @@ async def test_the_files_of_a_long_text_a_quote_and_a_link_and_those_that_are_to
         await all_gone(here)
 
 
+async def test_reply_to_a_picture_shows_its_small_copy_to_the_model() -> None:
+    async with folder_world() as here, running_bot(settings(here)):
+        data = data_message(BOT, 1_795_000_000_000, "what is on it?")
+        thumbnail = here.signal.share(PHOTO)
+        quoted = {"contentType": "image/jpeg", "filename": None, "thumbnail": thumbnail}
+        data["quote"] = {"id": 1, "authorUuid": BEN.aci, "text": "", "attachments": [quoted]}
+        await here.signal.push(message_frame(BOT, ADA, data))
+        await here.answer()
+        await all_gone(here)
+    assert len(images_in(here.model.requests[-1])) == 1
+    assert "a picture of which you get a small copy] what is on it?" in str(
+        here.model.requests[-1]["messages"]
+    )
+
+
 async def test_a_file_that_waited_over_a_restart_is_seen_once_signal_is_back() -> None:
     async with folder_world() as here:
         here.model.handler = held(asyncio.Event())

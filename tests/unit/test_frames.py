@@ -60,13 +60,13 @@ WITHOUT_ACI: Final = Account(BOT.number)
 
 IMAGE: Final = ReceivedFile("6ox3wJ8d0bMzN1cVtTqK.jpg", "image/jpeg", size=84213)
 VOICE: Final = ReceivedFile("9zKpVoice.m4a", "audio/aac", size=20480, voice_note=True)
-THUMBNAIL: Final = ReceivedFile("Qm0aThumb.jpg", "image/jpeg", size=5120)
+THUMBNAIL: Final = ReceivedFile("Qm0aThumb.jpg", "image/jpeg", size=5120, quoted=True)
 LONG_TEXT: Final = ReceivedFile("Lng1Text.txt", "text/x-signal-plain", size=5400)
 QUOTE: Final = ReceivedQuote(
     1795291668387, BOT_ACI, by_bot=True, text="Did you mean A?", author_number=BOT.number
 )
 QUOTED_IMAGE: Final = ReceivedQuote(
-    1795291668387, ADA, by_bot=False, has_files=True, author_number=PHONE
+    1795291668387, ADA, by_bot=False, file="picture", author_number=PHONE
 )
 SENT_ELSEWHERE: Final = Receipt(None, (1795291728387,))
 
@@ -76,7 +76,7 @@ TOLD: Final[dict[str, Incoming | Receipt | FrameKind]] = {
     "group_text": message("hi all", chat=GROUP, number=None),
     "group_mention": message("what is this?", chat=GROUP, number=None, addresses_bot=True),
     "quote_reply": message("no, the other one", addresses_bot=True, quote=QUOTE),
-    "quote_of_image": message("what is on it?", quote=QUOTED_IMAGE, unread=(THUMBNAIL,)),
+    "quote_of_image": message("what is on it?", quote=QUOTED_IMAGE, files=(THUMBNAIL,)),
     "attachment_image": message("look", files=(IMAGE,)),
     "attachment_voice": message("", files=(VOICE,)),
     "attachment_long_text": message("<full text, >2000 bytes>", unread=(LONG_TEXT,)),
@@ -433,24 +433,40 @@ def test_a_quote_without_a_usable_timestamp_still_addresses_the_bot(quoted: obje
         ("🎈" * 10**6, "🎈" * MAX_QUOTE),
     ],
 )
-def test_quoted_text_is_shortened_and_loses_its_mentions(words: object, expected: str) -> None:
+def test_quoted_text_is_shortened_and_loses_unnamed_mentions(words: object, expected: str) -> None:
     assert quote_in(quoting(text=words)).text == expected
 
 
 @pytest.mark.parametrize(
-    ("attachments", "has_files"),
+    ("attachments", "file", "name"),
     [
-        (None, False),
-        ("x", False),
-        ([], False),
-        ([{"contentType": "text/x-signal-plain"}], False),
-        ([{"contentType": "image/jpeg", "thumbnail": None}], True),
+        (None, "", None),
+        ("x", "", None),
+        ([], "", None),
+        ([{"contentType": "text/x-signal-plain"}], "", None),
+        ([{"contentType": "image/jpeg", "thumbnail": None}], "picture", None),
+        ([{"contentType": "application/pdf", "filename": "a.pdf"}], "document", "a.pdf"),
+        ([{"contentType": "audio/aac"}], "recording", None),
     ],
 )
-def test_a_quote_says_whether_the_quoted_message_has_files(
-    attachments: object, has_files: bool
+def test_quote_tells_the_kind_and_name_of_the_quoted_file(
+    attachments: object, file: str, name: str | None
 ) -> None:
-    assert quote_in(quoting(attachments=attachments)).has_files is has_files
+    quote = quote_in(quoting(attachments=attachments))
+    assert (quote.file, quote.file_name) == (file, name)
+
+
+def test_mentions_in_a_quote_keep_their_names() -> None:
+    mentions = [{"name": "Cara", "uuid": ADA, "start": 0, "length": 1}]
+    quote = quote_in(quoting(text="\ufffc pays 20 euros", mentions=mentions))
+    assert quote.text == "@Cara pays 20 euros"
+
+
+def test_contact_card_keeps_its_postal_address() -> None:
+    address = {"street": "Hauptplatz 1", "postcode": "4020", "city": "Linz", "country": "Austria"}
+    card = {"name": {"display": "Bea"}, "address": [address]}
+    told = parsed(text(message=None, contacts=[card])).text
+    assert told == "[contact card] Bea, Hauptplatz 1 4020 Linz Austria"
 
 
 def files_of(*attachments: object) -> tuple[ReceivedFile, ...]:

@@ -7,12 +7,12 @@ import pytest
 
 from bot.chat.history import NO_PAST, Past
 from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt
-from bot.chat.quotes import own_words
+from bot.chat.quotes import UNSEEN, own_words
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import ModelTraits
 from conversation_store.models import ChatId, Image, Message, ReceivedMessage, ReceivedQuote, Role
 from conversation_store.reactions import AnswerReaction
-from tools.base import Caller, Tool, mark
+from tools.base import UNTRUSTED, Caller, Tool, mark
 from tools.registry import Registry
 
 NOW = datetime(2026, 11, 21, 22, 19, tzinfo=UTC)
@@ -119,10 +119,18 @@ def test_a_message_has_the_time_when_it_was_sent_not_when_it_was_delivered() -> 
 
 
 def test_a_reply_to_a_picture_says_that_it_was_an_attachment() -> None:
-    quote = ReceivedQuote(1, None, by_bot=True, text="", has_files=True)
+    quote = ReceivedQuote(1, None, by_bot=True, text="", file="picture")
     reply = replace(message("nice"), quote=quote)
     content = Prompt(Registry()).user_content([reply], TRAITS)
-    assert content.endswith("[in reply to your message, an attachment] nice")
+    assert content.endswith(f"[in reply to your message, a picture {UNSEEN}] nice")
+
+
+def test_reply_to_a_document_names_it_as_a_strangers_words() -> None:
+    quote = ReceivedQuote(1, "bob", by_bot=False, file="document", file_name="plan.pdf")
+    reply = replace(message("what does it say?"), quote=quote)
+    content = Prompt(Registry()).user_content([reply], TRAITS)
+    assert f"[in reply to somebody's message, a document {UNSEEN}:]\n{UNTRUSTED}" in content
+    assert "\nplan.pdf\n" in content
 
 
 @pytest.mark.parametrize(

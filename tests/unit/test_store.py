@@ -74,7 +74,9 @@ async def test_everything_that_was_received_is_found_again_after_a_restart(tmp_p
         sent_at=17,
         author_number="+49151",
         files=(ReceivedFile("a.jpg", "image/jpeg", "cat", 7), ReceivedFile("v", "audio/aac")),
-        quote=ReceivedQuote(3, "bob", by_bot=False, text="what?", has_files=True),
+        quote=ReceivedQuote(
+            3, "bob", by_bot=False, text="what?", file="picture", file_name="a.png"
+        ),
         expires_at=FAR,
         view_once=True,
     )
