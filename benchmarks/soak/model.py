@@ -7,7 +7,6 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from bot.llm.openai import HEARD
 from tests.fakes.openai_server import (
     Body,
     Cut,
@@ -103,11 +102,7 @@ def _begin_of_turn(messages: Sequence[Body]) -> int:
         place + 1
         for place, message in enumerate(messages)
         if message["role"] == "system"
-        or (
-            message["role"] == "assistant"
-            and not message.get("tool_calls")
-            and message["content"] != HEARD
-        )
+        or (message["role"] == "assistant" and not message.get("tool_calls"))
     )
 
 

@@ -58,6 +58,9 @@ from tools.settings import FILE_TOOLS
 MAX_HELPERS_AT_ONCE: Final = 8
 """Helpers of one turn that run at the same time; others wait."""
 
+JOINED: Final = "[Sent while you worked on the answer:]"
+"""Stands above messages that joined a running turn."""
+
 RAN: Final = frozenset({"ok", "failed", "timeout", "bug"})
 """Outcomes of calls that ran; only these are shown again after a restart."""
 
@@ -260,6 +263,8 @@ class Turn:
         reacted = await store.reactions.waiting(self.chat)
         traits = self.route.model.traits
         content = self.final_prompt.user_content(messages, traits, reactions=reacted)
+        if self.messages[-1].role is Role.TOOL:
+            content = f"{JOINED}\n{content}"
         # If a message was deleted in the meantime, nothing is added, and the turn starts again.
         if await store.turns.hear(self.id, pieces, content, reacted):
             self.messages.append(Message(Role.USER, content))

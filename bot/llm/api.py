@@ -242,6 +242,8 @@ class Parameter(StrEnum):
     SYSTEM_ROLE = "system_role"
     THINK = "think"
     """The wish for reasoning apart from the answer."""
+    USER_AFTER_RESULT = "user_after_result"
+    """A person's message directly after the results of calls."""
     CACHING = "caching"
     """Marks for the endpoint's cache."""
 

@@ -21,7 +21,6 @@ from conversation_store.models import Message, Role
 from tools.http import Request
 from tools.schema import to_openai
 
-HEARD: Final = "There is a further message."
 LEGACY: Final = "function_call"
 """The place of a call in the form before `tool_calls`, which allows only one."""
 _CALL_PARTS: Final = frozenset({"tool_use", "tool_call", "function_call"})
@@ -51,7 +50,9 @@ class OpenAi(api.Api):
         return Request(f"{self.base_url}/chat/completions", headers, api.dumped(body))
 
     def _body(self, asked: api.Asked) -> api.Block:
-        messages = _bridged(in_turn(images_after_results(asked.messages)))
+        messages: Iterable[Message] = in_turn(images_after_results(asked.messages))
+        if api.Parameter.USER_AFTER_RESULT in asked.omitted:
+            messages = _bridged(messages)
         body: api.Block = {"model": self.model, "messages": list(map(_message, messages))}
         may_call, tools = asked.request.may_call, asked.request.tools
         if tools and (may_call or api.Parameter.TOOL_CHOICE not in asked.omitted):
@@ -152,14 +153,11 @@ def _context_tokens(entry: api.Block) -> int | None:
 
 
 def _bridged(messages: Iterable[Message]) -> Iterator[Message]:
-    """Insert words of the model between results and a person's message.
-
-    Endpoints such as Mistral's refuse a person's message directly after a result.
-    """
+    """Insert a turn of the model between results and a person's message, for Mistral's models."""
     before: Role | None = None
     for message in messages:
         if before is Role.TOOL and message.role is Role.USER:
-            yield Message(Role.ASSISTANT, HEARD)
+            yield Message(Role.ASSISTANT, api.NOTHING_SAID)
         yield message
         before = message.role
 

@@ -83,6 +83,9 @@ _REFUSED_SYSTEM: Final = (
     r"|only user[a-z, ]* roles? (is|are) supported"
 )
 
+_REFUSED_ORDER: Final = r"role.{0,4}user.{0,20}after.{0,12}tool|roles must alternate"
+"""Of Mistral's API, and of the templates of its models."""
+
 _ANY: Final = range(600)
 _REFUSING: Final = frozenset({400, 422})
 _REFUSING_KEY: Final = frozenset({401, 403})
@@ -119,6 +122,7 @@ _PARTS: Final[Sequence[tuple[Parameter, Collection[int], str]]] = (
     (Parameter.TOOL_CHOICE, _REFUSING, r"\btool_?choice\b"),
     (Parameter.SYSTEM_ROLE, _REFUSING_TEMPLATE, _REFUSED_SYSTEM),
     (Parameter.THINK, _REFUSING, r"not support thinking|\bthink\b"),
+    (Parameter.USER_AFTER_RESULT, _REFUSING_TEMPLATE, _REFUSED_ORDER),
     (Parameter.CACHING, {400, 403, 422}, "cache_?control|cache_?point|prompt caching"),
 )
 """Parts of a request, with the statuses and words of endpoints that refuse them."""

@@ -401,6 +401,20 @@ async def test_a_refused_system_role_is_learnt_and_gone_without() -> None:
             assert "Be brief." in sent_words(server)
 
 
+async def test_refused_message_after_a_result_is_learnt_and_bridged() -> None:
+    call = Message(Role.ASSISTANT, None, (ToolCall("call_1", "clock", "{}"),))
+    result = Message(Role.TOOL, "12:00", tool_call_id="call_1")
+    later = [*HELLO, call, result, Message(Role.USER, "And?")]
+    (harness,) = (one for one in HARNESSES if one.name == "openai")
+    async with harness.server() as server, client_of(harness, server) as client:
+        server.handler = harness.text("Fine.")
+        for _ in range(2):
+            assert (await client.complete(later)).message.content == "Fine."
+        roles = [[one["role"] for one in sent["messages"]] for sent in server.requests]
+    assert roles[0][-2:] == ["tool", "user"]  # refused
+    assert roles[1][-3:] == roles[2][-3:] == ["tool", "assistant", "user"]
+
+
 @pytest.mark.parametrize("kind", ["broken_stream", "half_stream", "error_midway"])
 async def test_a_cut_stream_is_no_answer_and_is_tried_again(harness: Harness, kind: str) -> None:
     step = getattr(harness, kind)

@@ -6,11 +6,13 @@ from typing import Any, Final
 import pytest
 
 from bot.chat.joining import MAX_CANCELLED, MAX_JOINED_BYTES
+from bot.chat.question_messages import OTHERS_WAIT
+from bot.chat.turn import JOINED
 from bot.commands.questions import HOW_TO_PLAN
 from bot.signal.events import Person
 from conversation_store.models import Quote
 from tests.e2e.running_bot import World, running_bot, story, world
-from tests.e2e.test_approvals import WRITE, notes, with_notes
+from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_workspace import CSV
 from tests.e2e.traces import files_of, gone, rows_with, there
 from tests.fakes.openai_server import Step, held, script, text, tool_calls
@@ -70,7 +72,7 @@ async def test_message_joins_while_the_model_writes_after_its_tools() -> None:
         await here.let_think("127*43?", requests=2)
         assert await here.asked("apples, I mean") == "5461 apples."
     roles = [role for role, _ in shown(here)]
-    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+    assert roles == ["user", "assistant", "tool", "user"]
     assert shown(here)[-1] == ("user", "apples, I mean")
     assert len(here.model.requests) == 3
 
@@ -121,18 +123,17 @@ async def test_failure_of_a_cancelled_request_is_not_shown() -> None:
 # While tools run, and before the first request ----------------------------------------------------
 
 
-async def test_message_joins_while_a_tool_waits_for_a_person() -> None:
+async def test_message_in_a_group_joins_while_a_tool_waits_for_a_person() -> None:
     async with story(script(tool_calls(WRITE), text("Done.")), with_notes, **READS) as here:
-        await here.signal.say("note: buy milk")
-        await here.signal.next_sent()
-        await write(here, "the fresh one")
-        reminder = await here.signal.next_sent()
-        assert "👍 or 👎" in reminder.text
-        assert await here.asked("yes") == "Done."
+        await question(here, "note: buy milk", group=GROUP, mention=True)
+        assert await here.asked("the fresh one", group=GROUP, mention=True) == OTHERS_WAIT
+        assert await here.asked("yes", group=GROUP, mention=True) == "Done."
         assert notes(here) == "buy milk\n"
     roles = [role for role, _ in shown(here)]
-    assert roles == ["user", "assistant", "tool", "assistant", "user"]
-    assert shown(here)[-1] == ("user", "the fresh one")
+    assert roles == ["user", "assistant", "tool", "user"]
+    last = here.told()
+    assert last.startswith(JOINED)
+    assert last.endswith("the fresh one")
     assert len(here.model.requests) == 2
 
 

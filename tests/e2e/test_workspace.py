@@ -17,7 +17,6 @@ from bot.chat.media import CANNOT_SEE
 from bot.commands.base import UNKNOWN_COMMAND
 from bot.commands.questions import UNDONE
 from bot.config.settings import Settings
-from bot.llm.openai import HEARD
 from bot.llm.rearranged import LEFT_OUT, SHOWN_BY_TOOLS
 from tests.e2e.daemon_process import daemon, environment
 from tests.e2e.running_bot import World, running_bot, story, world
@@ -123,8 +122,7 @@ async def test_an_image_of_the_workspace_is_shown_to_a_model_that_sees_and_again
         await here.asked("!clear")
         assert await here.asked("what is in inbox/photo.jpg?") == "A cat."
         assert await here.asked("sure?") == "Still a cat."
-    *_, result, bridge, shown = here.model.requests[2]["messages"]
-    assert bridge == {"role": "assistant", "content": HEARD}
+    *_, result, shown = here.model.requests[2]["messages"]
     assert result["role"] == "tool"
     assert result["content"].startswith("[Untrusted content from read_file, begins here: ")
     assert "You are shown the image inbox/photo.jpg." in result["content"]

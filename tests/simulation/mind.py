@@ -200,8 +200,7 @@ def _turn(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
     results: list[str] = []
     for message in reversed(messages[1:]):
         content = words_of(message["content"]) if message.get("content") else ""
-        is_filler = content == "There is a further message."  # before a message that joined
-        if message["role"] == "assistant" and not message.get("tool_calls") and not is_filler:
+        if message["role"] == "assistant" and not message.get("tool_calls"):
             break
         if message["role"] == "user":
             said.insert(0, content)

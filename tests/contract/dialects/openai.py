@@ -32,7 +32,7 @@ def problem_of(body: dict[str, Any]) -> str | None:
         # Servers of Mistral's models take no person's message right behind a result.
         is_misplaced = (before, role) == ("tool", "user") or (has_images and role != "user")
         if role not in ROLES or is_misplaced:
-            return f"Unexpected role '{role}' in {path}"
+            return f"Unexpected role '{role}' after role '{before}' in {path}"
         before = role
         if role == "tool":
             if message["tool_call_id"] not in waiting:
