@@ -247,7 +247,9 @@ async def build(start: Start) -> AsyncIterator[Bot]:
 
         def tell_model(changed: Settings) -> None:
             days = changed.store.retention_days
-            conversation.prompt.about = told_to_model(commands.values(), days)
+            conversation.prompt.about = told_to_model(
+                commands.values(), days, speaks=speaker is not None
+            )
 
         tell_model(settings)
         base.reload.register(tell_model)

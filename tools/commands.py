@@ -7,7 +7,9 @@ import shlex
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
@@ -50,6 +52,10 @@ _HINTS: Final = {
     **dict.fromkeys(("chmod", "chown"), "{word} changes who may use a file"),
 }
 """Words of a command that its question warns of. A hint for the reader: the jail is the wall."""
+_LIBRARIES: Final = (
+    "numpy", "pandas", "scipy", "matplotlib", "sympy", "openpyxl", "docx", "pypdf", "PIL",
+)  # fmt: skip
+"""Libraries that the model is told of if the Python of the bot has them: programs run with it."""
 _WORD: Final = re.compile(r"\w+")
 _AS_UTF_8: Final = (
     "import sys; del sys.argv[0]; exec(compile(open(sys.argv[0], encoding='utf-8').read(),"
@@ -198,7 +204,11 @@ async def open_commands(
         consent=partial(consent_to, approval=settings.approval),
         told={"timeout_seconds": lambda seconds: (f"up to {seconds} s",)},
     )
-    tools = [offered(run_python, question=_PYTHON)]
+    python = offered(run_python, question=_PYTHON)
+    if libraries := [name for name in _LIBRARIES if find_spec(name) is not None]:
+        described = f"{python.description} It has {', '.join(libraries)}."
+        python = replace(python, description=described)
+    tools = [python]
     if shutil.which("sh", path=SEARCH_PATH):
         tools.append(offered(run_command, question=_QUESTION))
     yield tools

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bot.commands.base import UNKNOWN_COMMAND, CommandContext, Refused, command
+from bot.commands.base import CommandContext, Refused, command
 from bot.language.catalogs import NAMES, code_of
 
 MAX_CHARACTERS: Final = 1_000
@@ -45,6 +45,9 @@ WHEN: Final = {
     "off": "I answer in writing here.",
     "auto": "I answer a voice note with a voice note here, and other messages in writing.",
 }
+NO_VOICE: Final = (
+    "I have no voice here: my operator has set up no text-to-speech (LLM__SPEECH_MODEL)."
+)
 VOICE_USAGE: Final = "Send !voice on, !voice off or !voice auto."
 
 
@@ -110,7 +113,7 @@ async def voice(context: CommandContext) -> str:
     """Show or choose when the bot speaks in a chat."""
     voices, chat = context.parts.voices, context.chat
     if voices is None:
-        raise Refused(UNKNOWN_COMMAND)
+        raise Refused(NO_VOICE)
     match context.argument.casefold():
         case "on" | "off" | "auto" as when:
             await voices.choose(chat, when)

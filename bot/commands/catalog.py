@@ -12,7 +12,9 @@ from bot.commands.verify import verify
 async def show_help(context: CommandContext) -> str:
     """List the commands that the person may use in this chat, one on each line."""
     hidden = [one for one in context.listed if _is_for_admins(one, context.parts)]
-    shown = [one for one in context.listed if one not in hidden]
+    # Without a voice, the command only says what is missing.
+    mute = behaviour.voice if context.parts.voices is None else None
+    shown = [one for one in context.listed if one not in hidden and one is not mute]
     lines = ["Write to me as you would to a person. These commands do special things:", ""]
     lines += [f"!{one.name}: {one.summary}" for one in shown]
     if hidden and context.by_admin_in_private:
@@ -59,8 +61,6 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
     absent = set()
     if parts.tools.workspaces is None:
         absent.add(questions.files)
-    if parts.voices is None:
-        absent.add(behaviour.voice)
     if parts.let_in is None:
         absent.add(access.pair)
     if note_to_self:
@@ -91,9 +91,11 @@ FOR_THE_MODEL: Final = """
 Messages are kept here for {days}."""
 
 
-def told_to_model(commands: Container[Command], retention_days: int) -> str:
+def told_to_model(commands: Container[Command], retention_days: int, *, speaks: bool) -> str:
     """Return what the model is told of the commands, and of how long messages are kept."""
     told = {one.name: why for one, why in TOLD.items() if one in commands}
+    if not speaks:
+        del told[behaviour.voice.name]
     named = (f"!{name} ({why})" if why else f"!{name}" for name, why in told.items())
     days = f"{retention_days} days" if retention_days else "no longer than their answer takes"
     return FOR_THE_MODEL.format(commands=", ".join(named), days=days)

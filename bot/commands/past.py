@@ -44,9 +44,19 @@ async def find(context: CommandContext) -> str:
     lines = [FOUND]
     for one in found:
         author = "" if one.by_bot else one.author_name or NAMELESS
-        shown = Found(author, one_line(one.text), one.sent_at)
+        shown = Found(author, one_line(_without_tables(one.text)), one.sent_at)
         lines.append(f"• {line(shown, query, zone, bot=ME)}")
     return "\n".join(lines)
+
+
+def _without_tables(text: str) -> str:
+    """Return a text of Markdown with the cells of its tables as words."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(
+        ", ".join(filter(None, map(str.strip, line.split("|")))) if line.startswith("|") else line
+        for line in lines
+        if not (line.startswith("|") and {*line} <= {*"|-: "})
+    )
 
 
 @command(

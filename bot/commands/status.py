@@ -97,7 +97,8 @@ async def _for_admins(parts: Parts) -> list[str]:
         for model in parts.models
         if (trouble := model.client.reach.trouble) is not None
     ]
-    lines.append(f"Waiting: {sizes.waiting_messages} to answer, {sizes.waiting_sends} to send")
+    others = max(0, sizes.waiting_messages - 1)  # without this command
+    lines.append(f"Waiting: {others} to answer, {sizes.waiting_sends} to send")
     lines.append(f"Store: {store}, {size(sizes.disk_free_bytes)} free on its disk")
     if figures := process_figures():
         files = f"{figures['process_open_fds']:,.0f} of {figures['process_max_fds']:,.0f}"
@@ -105,7 +106,8 @@ async def _for_admins(parts: Parts) -> list[str]:
         lines.append(f"Process: {memory} of memory, {files} files open")
     if missing := parts.tools.sandboxes.missing:
         lines.append(f"Sandboxes: without {', '.join(missing)}, which this machine lacks")
-    if (last := last_trouble()) is not None:
+    last = last_trouble()
+    if last is not None and not any(last.kind and last.kind in line for line in lines):
         lines.append(f"Last trouble: {_told(last)}, {_since(last.at)} ago")
     return lines
 

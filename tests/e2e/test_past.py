@@ -58,6 +58,13 @@ async def test_a_message_of_several_lines_is_found_on_one_and_hides_nothing() ->
     assert found == [f"{ADA.name}: a list: - tea - milk⟨U+202E⟩"]
 
 
+async def test_table_that_is_found_is_shown_as_words() -> None:
+    table = "Rivers:\n| River | km |\n|:--|--:|\n| Rhine | 1230 |"
+    async with world(text(table)) as here, running_bot(here.settings()):
+        await here.asked("rivers, please")
+        assert lines(await here.asked("!find rhine")) == ["🤖: Rivers: River, km Rhine, 1230"]
+
+
 async def test_messages_with_all_words_come_first_and_newer_ones_before_older_ones() -> None:
     async with world(script(*[text("Noted.")] * 3)) as here, running_bot(here.settings()):
         for said in ("red car", "blue car", "red bicycle"):

@@ -23,7 +23,7 @@ FOR_EVERYBODY: Final = re.compile(
 FOR_ADMINS: Final = re.compile(
     FOR_EVERYBODY.pattern + r"\n\n"
     rf"Signal: connected for {SPAN}\n"
-    r"Waiting: 1 to answer, 0 to send\n"
+    r"Waiting: 0 to answer, 0 to send\n"
     rf"Store: {SIZE}, {SIZE} free on its disk\n"
     rf"Process: {SIZE} of memory, \d+ of [\d,]+ files open"
     rf"(\nLast trouble: [a-z._]+( \(.+\))?, {SPAN} ago)?"

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from bot.chat.voice import MAX_SPOKEN, SHORTER
-from bot.commands.base import ONLY_ADMINS, UNKNOWN_COMMAND
-from bot.commands.behaviour import VOICE_USAGE, WHEN
+from bot.commands.base import ONLY_ADMINS
+from bot.commands.behaviour import NO_VOICE, VOICE_USAGE, WHEN
 from bot.config.loading import settings_of
 from bot.models import voice_problem
 from tests.e2e.running_bot import kill, running_bot, world
@@ -313,7 +313,7 @@ async def test_in_a_group_only_admins_choose_and_without_a_voice_there_is_no_com
             assert await command(here, "!voice on", author=BEN) == ONLY_ADMINS
             assert (await command(here, "!voice on")).startswith(WHEN["on"])
         async with running_bot(here.settings()):
-            assert await here.asked("!voice on") == UNKNOWN_COMMAND
+            assert await here.asked("!voice on") == NO_VOICE
 
 
 async def test_a_slow_voice_delays_no_other_chat() -> None:
