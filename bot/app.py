@@ -44,6 +44,7 @@ from bot.chat.own_tools import (
     uses_memory,
 )
 from bot.chat.pictures import Draw, open_pictures
+from bot.chat.polls import Polls
 from bot.chat.presence import Presence
 from bot.chat.profile import keep_profile, wanted_profile
 from bot.chat.prompt import Prompt
@@ -299,7 +300,7 @@ async def build(start: Start) -> AsyncIterator[Bot]:
                 partial(expiry.run, chats.disappeared),
                 alarm.run,
                 questions.run,
-                questions.end_polls,
+                Polls(questions).run,
                 *(() if conversation.summaries is None else (conversation.summaries.run,)),
                 caretaker.run,
                 file_cleanup.run,

@@ -625,12 +625,8 @@ class Fact:
 
 
 NotRemembered = Literal["off", "full", "kept_nowhere"]
-"""Reason why a fact is not stored.
-
-- off: the chat's memory is off.
-- full: the chat has the maximum number of facts.
-- kept_nowhere: nothing is kept after a turn, or the turn is gone.
-"""
+"""Why a fact is not stored: memory is off in the chat, the chat has the maximum number of facts, or
+nothing is kept after a turn, or the turn is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ again after the answer. Both survive a restart: the bot still takes answers to t
 import asyncio
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -97,23 +96,6 @@ VOTING_SECONDS: Final = 10.0
 SAY_SECONDS: Final = 15.0
 SEND_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=15.0)
 
-SETTLE_SECONDS: Final = 1.0
-"""Pause between two looks at a poll whose question is about to end."""
-
-END_SECONDS: Final = 30.0
-"""Time limit of ending a poll, with retries."""
-
-END_RETRY: Final = Backoff(first_seconds=0.5, longest_seconds=5.0)
-
-PAUSE: Final = Backoff(first_seconds=60.0, longest_seconds=3_600.0)
-"""Pauses after a poll could not be ended, before the bot tries again."""
-
-MAX_POLL_ENDS: Final = 3
-"""The end of a poll is sent at most so often if no phone confirms it: each may have arrived."""
-
-MAX_POLL_AGE_MS: Final = 7 * 86_400_000
-"""Older polls stay as they are on phones."""
-
 NOT_ASKED: Final = "Nobody could be asked. Go on without the answer."
 NEXT_MESSAGE: Final = ""
 """Instead of a reason: the message goes to the chat, where it joins the turn that goes on."""
@@ -183,6 +165,7 @@ class Questions:
         is_admin: whether a person may answer for others, allow dangerous calls, or allow a tool
             for longer.
         go_on: continues a turn, by its id, that waits on disk.
+        poll_over: set when a poll may have to be ended on phones.
     """
 
     store: ConversationStore
@@ -196,11 +179,10 @@ class Questions:
     _sending: WeakValueDictionary[ChatId, asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
-    _poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _early: dict[ChatId, list[Reaction | PollVote]] = field(default_factory=dict, init=False)
     _silence_from: float = field(default=0.0, init=False)
-    _poll_ends: Counter[int] = field(default_factory=Counter, init=False)  # in doubt, by timestamp
 
     async def resume(self) -> None:
         """Load the questions left open by a restart; call this before messages come in."""
@@ -216,6 +198,10 @@ class Questions:
         """Return the open questions of the model in a chat, oldest first."""
         here = self._of_chats.get(chat, ())
         return tuple(one.stored for one in here if not one.is_about_call)
+
+    def asks(self, chat: ChatId, timestamp: int) -> bool:
+        """Whether a message of the bot is an open question."""
+        return self._find(chat, timestamp) is not None
 
     def forget_turn(self, chat: ChatId, turn_id: int) -> None:
         """Forget the questions of a turn."""
@@ -378,7 +364,7 @@ class Questions:
         if question.is_about_call:
             metrics.APPROVALS.labels("asked").inc()
         if is_poll:
-            self._poll_over.set()  # it may have been answered before the store knew of the poll
+            self.poll_over.set()  # it may have been answered before the store knew of the poll
         return question
 
     async def _asked(
@@ -665,7 +651,7 @@ class Questions:
 
     def _forget(self, question: OpenQuestion) -> None:
         question.over.set()
-        self._poll_over.set()
+        self.poll_over.set()
         chat = question.stored.chat
         if here := [one for one in self._of_chats.pop(chat, ()) if one is not question]:
             self._of_chats[chat] = here
@@ -691,43 +677,6 @@ class Questions:
 
     def _open(self) -> list[OpenQuestion]:
         return [question for questions in self._of_chats.values() for question in questions]
-
-    async def end_polls(self) -> None:
-        """End each poll on phones when its question has ended, until cancelled.
-
-        The store knows each poll from its send until phones show it as ended.
-        """
-        while True:
-            self._poll_over.clear()
-            polls = await self.store.questions.polls()
-            ended = [await self._end_poll(chat, at) for chat, at, is_asked in polls if not is_asked]
-            seconds = None
-            if not all(ended):
-                seconds = PAUSE.seconds(max(self._poll_ends.values(), default=1))
-            elif any(is_asked and not self._find(chat, at) for chat, at, is_asked in polls):
-                seconds = SETTLE_SECONDS
-            await set_within(self._poll_over, seconds)
-
-    async def _end_poll(self, chat: ChatId, timestamp: int) -> bool:
-        """End a poll; return False if this has to be tried again."""
-        is_young = timestamp > self.clock() * 1_000 - MAX_POLL_AGE_MS
-        try:
-            if is_young:
-                end = partial(self.channel.end_poll, chat, timestamp)
-                async with asyncio.timeout(END_SECONDS):
-                    await END_RETRY.retry(
-                        end, on=(SignalError,), final=(SignalRejected, SignalTimeout)
-                    )
-        except SignalRejected as error:
-            log.info("poll.not_ended", reason=type(error).__name__)
-        except (SignalTimeout, TimeoutError):
-            self._poll_ends[timestamp] += 1
-            if self._poll_ends[timestamp] < MAX_POLL_ENDS:
-                return False
-            log.info("poll.end_unconfirmed")
-        del self._poll_ends[timestamp]
-        await self.store.questions.forget_poll(chat, timestamp)
-        return True
 
 
 def _terms(

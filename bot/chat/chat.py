@@ -34,10 +34,10 @@ from bot.chat.joining import (
     TurnStopped,
     Work,
     joined_into_one,
-    nothing,
 )
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
+from bot.chat.quotes import quote_of
 from bot.chat.replies import BUG, UNSEEN, Replies
 from bot.chat.turn import Turn
 from bot.chat.upkeep import FileCleanup
@@ -51,7 +51,6 @@ from conversation_store.models import (
     AcceptedMessage,
     ChatId,
     OutgoingMessage,
-    Quote,
     ReceivedMessage,
     Retry,
 )
@@ -61,9 +60,6 @@ log = structlog.get_logger()
 
 EDIT_ANSWERED_MS: Final = 600_000
 """If a message is edited within this time after its answer, the bot edits the answer."""
-
-QUOTE_CHARACTERS: Final = 200
-"""Length of the quoted text in an answer."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -136,11 +132,6 @@ class Chat:
         """Whether a message is a command that is answered at once."""
         command, argument = self.chats.replies.command_in(accepted.message) or (None, "")
         return command is not None and command.urgent(argument) and not accepted.joined
-
-    def divide(self) -> None:
-        """Keep later messages from joining earlier ones, because a command came between them."""
-        if self.queue.is_worked:
-            self.add(nothing)
 
     # Answers to questions, and refusals
 
@@ -251,7 +242,7 @@ class Chat:
                     pieces[0] = replace(pieces[0], begun=True)  # the questions were just answered
                     continue
                 # From here on nothing stops the turn: the answer is certain to be sent.
-                quote = _quote_of(pieces[-1])
+                quote = quote_of(pieces[-1])
                 return await chats.conversation.finish(pieces, result, quote=quote, retry=retry)
             except TurnStopped:
                 await self._end_unanswered(piece.id for piece in pieces)
@@ -302,7 +293,7 @@ class Chat:
             split(chats.notices.languages.say(self.id, reply.text)),
             outcome=outcome,
             attachments=reply.attachments,
-            quote=_quote_of(first),
+            quote=quote_of(first),
             joined=others,
             undone=reply.undone,
         )
@@ -707,12 +698,3 @@ class Chats:
                     with self.open(found.id) as chat:
                         await do(chat, turn_id)
                     break
-
-
-def _quote_of(accepted: AcceptedMessage) -> Quote | None:
-    """Return the quote for an answer; phones know a message by its first timestamp."""
-    message = accepted.message
-    if message.kind == "scheduled":
-        return None  # a scheduled question is on no phone
-    timestamp = message.target_timestamp or message.timestamp
-    return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])

@@ -15,7 +15,7 @@ import structlog
 from bot.chat.alarm import Alarm
 from bot.chat.chat import Chat, Chats
 from bot.chat.door import MessageRequests, Pairing, Refusal, names_of
-from bot.chat.joining import MAX_WAITING_IN_CHAT, Queue, Work
+from bot.chat.joining import MAX_WAITING_IN_CHAT, Queue, Work, nothing
 from bot.chat.namesakes import Namesakes
 from bot.chat.replies import parse_command
 from bot.chat.upkeep import Expiry
@@ -308,7 +308,8 @@ class Intake:
             return
         if reads:
             # Later messages do not join the turn that !stop ends.
-            chat.divide()
+            if chat.queue.is_worked:
+                chat.add(nothing)
             await chats.urgent_room.wait()
             chat.add(accepted, urgent=True)
         else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from bot.signal.markdown_rules import with_formulas
-from conversation_store.models import ReceivedMessage, ReceivedQuote
+from conversation_store.models import AcceptedMessage, Quote, ReceivedMessage, ReceivedQuote
 from conversation_store.outbox import OutboxStore
 from conversation_store.reminders import ReminderStore
 from tools.base import UNTRUSTED, mark
@@ -52,6 +52,9 @@ _FILE_NAMES: Final = re.compile(
     + re.escape(KEPT).replace("PATH", r"[^\n]{1,300}?")
 )
 
+
+QUOTE_CHARACTERS: Final = 200
+"""Length of the quoted text in an answer."""
 
 _BOXES: Final = "☐☑"
 """The boxes that rendering puts before tasks in a list."""
@@ -142,3 +145,12 @@ def _is_kept(character: str) -> bool:
     if character.isascii() or character.isalnum():
         return character.isalnum()
     return character not in _BOXES and unicodedata.category(character) not in _PASSED_OVER
+
+
+def quote_of(accepted: AcceptedMessage) -> Quote | None:
+    """Return the quote for an answer; phones know a message by its first timestamp."""
+    message = accepted.message
+    if message.kind == "scheduled":
+        return None  # a scheduled question is on no phone
+    timestamp = message.target_timestamp or message.timestamp
+    return Quote(timestamp, message.author, message.text[:QUOTE_CHARACTERS])

@@ -406,7 +406,7 @@ KINDS: Final[tuple[Callable[[Stage], Awaitable[None]], ...]] = (
 async def test_every_kind_of_message_is_there_once(
     kind: Callable[[Stage], Awaitable[None]], failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("bot.chat.polls.SETTLE_SECONDS", 0.05)
     async with stage(failure, llm=VOICE, confirms=True) as on:
         await kind(on)
 

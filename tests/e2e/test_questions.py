@@ -289,7 +289,7 @@ async def ended(here: World, poll: Sent) -> None:
 
 @pytest.mark.parametrize("how", ["vote", "words", "stop too late", "undo too late"])
 async def test_a_poll_ends_with_its_question(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr("bot.chat.ask.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("bot.chat.polls.SETTLE_SECONDS", 0.05)
     if how.endswith("too late"):
         monkeypatch.setattr("conversation_store.changes.CHANGEABLE_MS", 0)
     async with world(script(ask(), text("All right."))) as here:
