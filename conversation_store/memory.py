@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from typing import Final, NamedTuple
 
-from conversation_store import deletion, full_text, reactions
+from conversation_store import deletion, full_text, reactions, reminders
 from conversation_store.connections import Session
 from conversation_store.database import (
     Aggregate,
@@ -19,7 +19,7 @@ from conversation_store.database import (
     writes_and_scrubs,
     writes_and_scrubs_soon,
 )
-from conversation_store.models import ChatId, Fact, Instructions, NotRemembered
+from conversation_store.models import ChatId, Fact, Instructions, NotRemembered, StoredReminder
 from conversation_store.reactions import AnswerReaction
 
 MAX_FACTS: Final = 500
@@ -59,6 +59,7 @@ class Noted(NamedTuple):
         more_facts: how many further facts there are.
         zone: the person's time zone, if it is known.
         reactions: to answers, for the next turn.
+        rung: reminders that came since the last turn.
         has_catch_up: its group, or for a private chat any group, has opted in to catch-up.
     """
 
@@ -67,6 +68,7 @@ class Noted(NamedTuple):
     more_facts: int
     zone: str | None
     reactions: tuple[AnswerReaction, ...]
+    rung: tuple[StoredReminder, ...]
     has_catch_up: bool
 
 
@@ -166,7 +168,8 @@ class MemoryStore(Aggregate):
         facts = _shown(db, chat, now) if count else ()
         has_reacted = self._context.with_reactions.may_have(db, chat)
         reacted = reactions.waiting(db, chat) if has_reacted else ()
-        return Noted(wishes, facts, count - len(facts), zone, reacted, bool(has_catch_up))
+        rung = reminders.rung(db, chat)
+        return Noted(wishes, facts, count - len(facts), zone, reacted, rung, bool(has_catch_up))
 
     @reads
     def of_chat(self, db: Session, chat: ChatId) -> tuple[Fact, ...]:

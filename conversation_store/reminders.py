@@ -36,6 +36,9 @@ COLUMNS: Final = (
 )
 SELECT: Final = f"SELECT {COLUMNS} FROM reminders WHERE"
 
+MAX_RUNG: Final = 5
+"""Reminders that a turn is told of."""
+
 MAX_FAILURES: Final = 3
 """A question that fails so often in a row is asked no more."""
 
@@ -53,6 +56,18 @@ def _sent_as(db: Session, chat: ChatId, signal_timestamp: int) -> StoredReminder
         *(chat, signal_timestamp),
     )
     return next(iter(_stored(rows)), None)
+
+
+def rung(db: Session, chat: ChatId) -> tuple[StoredReminder, ...]:
+    """Return the reminders that came in a chat since its last turn began, oldest first."""
+    rows = db.run(
+        f"{SELECT} text IS NOT NULL AND kind = 'reminder' AND id IN"
+        " (SELECT reminder_id FROM outbox WHERE chat = ?1 AND reminder_id IS NOT NULL"
+        " AND created_at > (SELECT max(started_at) FROM turns WHERE chat = ?1))"
+        " ORDER BY due_at LIMIT ?2",
+        *(chat, MAX_RUNG),
+    )
+    return _stored(rows)
 
 
 class ReminderStore(Aggregate):
@@ -166,7 +181,7 @@ class ReminderStore(Aggregate):
     ) -> tuple[StoredReminder, ...]:
         """Return the same as `of`, and note that the turn knows them."""
         told = _of_person(db, person, ChatId.parse(chat))
-        _tell(db, told, turn, self._now_ms())
+        tell(db, told, turn, self._now_ms())
         return told
 
     @reads
@@ -193,7 +208,7 @@ class ReminderStore(Aggregate):
         for reminder in _of_person(db, person, ChatId.parse(chat)):
             if reminder.number == number:
                 now = self._now_ms()
-                _tell(db, (reminder,), turn, now)
+                tell(db, (reminder,), turn, now)
                 _end(db, reminder.id, now)
                 db.run(
                     "UPDATE reminders SET cancelled_in = ?, cancelled_by = ? WHERE id = ?",
@@ -317,7 +332,7 @@ class ReminderStore(Aggregate):
         if accepted is None:
             return None
         db.run("UPDATE reminders SET inbox_id = ? WHERE id = ?", accepted.id, question.id)
-        _tell(db, (question,), accepted.id, now_ms)
+        tell(db, (question,), accepted.id, now_ms)
         _go_on(db, question, further, now_ms)
         return accepted
 
@@ -335,7 +350,7 @@ def tell_quoted(db: Session, pieces: Sequence[AcceptedMessage], turn_id: int, no
         if quote is None or not quote.by_bot or quote.timestamp is None:
             continue
         reminder = _sent_as(db, chat, quote.timestamp)
-        _tell(db, () if reminder is None else (reminder,), turn_id, now_ms)
+        tell(db, () if reminder is None else (reminder,), turn_id, now_ms)
         for source, expires_at in db.run(
             "SELECT inbox_id, expires_at FROM outbox"
             " WHERE chat = ?1 AND signal_timestamp = ?2 AND inbox_id IS NOT NULL"
@@ -420,7 +435,7 @@ def _end(db: Session, reminder: int, now_ms: int) -> None:
     )
 
 
-def _tell(db: Session, told: Iterable[StoredReminder], turn_id: int | None, now_ms: int) -> None:
+def tell(db: Session, told: Iterable[StoredReminder], turn_id: int | None, now_ms: int) -> None:
     """Note that a turn knows the words of reminders."""
     for reminder in told:
         for source, expires_at in db.run(

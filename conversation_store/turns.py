@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from conversation_store import (
     changes,
@@ -49,6 +49,7 @@ from conversation_store.models import (
     Question,
     Quote,
     Role,
+    StoredReminder,
     StoredTurn,
     StyledText,
     TokenSpend,
@@ -69,6 +70,25 @@ MAX_IMAGES_OF_RESULTS: Final = 10
 """Images that results of one turn keep; a model is shown no more in one request."""
 MAX_FILES_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all files that tools produce in one turn; files that do not fit are left out."""
+
+
+class Told(NamedTuple):
+    """What the first message of a turn tells the model, in addition to people's messages to it.
+
+    Attributes:
+        overheard: messages to others.
+        reacted: reactions to earlier answers.
+        asked: turns whose questions are open.
+        rung: reminders that came since the last turn.
+    """
+
+    overheard: Sequence[OverheardMessage] = ()
+    reacted: Sequence[AnswerReaction] = ()
+    asked: Sequence[int] = ()
+    rung: Sequence[StoredReminder] = ()
+
+
+NOTHING_TOLD: Final = Told()
 
 
 class TurnStore(Aggregate):
@@ -113,9 +133,7 @@ class TurnStore(Aggregate):
         *,
         images: Sequence[Image] = (),
         notices: Sequence[str] = (),
-        overheard: Sequence[OverheardMessage] = (),
-        reacted: Sequence[AnswerReaction] = (),
-        asked: Sequence[int] = (),
+        told: Told = NOTHING_TOLD,
         retries: int | None = None,
     ) -> StoredTurn:
         """Begin the one turn of messages that have none, without waiting for the disk.
@@ -127,15 +145,13 @@ class TurnStore(Aggregate):
             pieces: the messages to be answered, oldest first.
             content: the user message as the model sees it.
             notices: lines for the person above the answer.
-            overheard: messages to others that the content tells of.
-            reacted: reactions to earlier answers that it tells of.
-            asked: turns whose open questions it tells of.
+            told: what the content tells of in addition.
             retries: the earlier turn whose question is answered again; it must still be stored.
         """
         message = Message(Role.USER, content, images=tuple(images))
         turn = StoredTurn(pieces[0].id, 1, (message,), notices=tuple(notices))
         self._database.write_later(
-            lambda db: self._begin(db, turn, pieces, (overheard, reacted, asked), retries),
+            lambda db: self._begin(db, turn, pieces, told, retries),
             BEGIN_WITHIN_SECONDS,
         )
         return turn
@@ -145,7 +161,7 @@ class TurnStore(Aggregate):
         db: Session,
         turn: StoredTurn,
         pieces: Sequence[AcceptedMessage],
-        told: tuple[Sequence[OverheardMessage], Sequence[AnswerReaction], Sequence[int]],
+        told: Told,
         retried: int | None,
     ) -> None:
         if not all(_reads_as(db, piece) for piece in pieces):
@@ -166,10 +182,11 @@ class TurnStore(Aggregate):
             *(turn.id, chat, now, _earliest(expiry)),
             json.dumps(turn.notices, ensure_ascii=False) if turn.notices else None,
         )
-        heard.take(db, told[0], turn.id)
-        reactions.take(db, chat, told[1], turn.id)
-        for source in told[2]:
+        heard.take(db, told.overheard, turn.id)
+        reactions.take(db, chat, told.reacted, turn.id)
+        for source in told.asked:
             deletion.add_turn(db, turn.id, source)
+        reminders.tell(db, told.rung, turn.id, now)
         for piece in pieces[1:]:
             messages.join(db, piece.id, turn.id)
         if any(piece.message.quote for piece in pieces):

@@ -14,7 +14,7 @@ from bot.chat.loop import ToolLoop
 from bot.chat.media import Media, Prepared
 from bot.chat.pictures import picture_for
 from bot.chat.plan import PLANNING, is_to_be_planned, last_shown, without_command
-from bot.chat.prompt import Notes, Prompt, notes_of
+from bot.chat.prompt import Notes, Prompt, further_lines, notes_of
 from bot.chat.quotes import BELL, one_line, shortened
 from bot.chat.rendering import Renderer
 from bot.chat.summaries import Summaries
@@ -41,6 +41,7 @@ from conversation_store.models import (
 )
 from conversation_store.reminders import ReminderStore
 from conversation_store.store import ConversationStore
+from conversation_store.turns import Told
 from tools.base import Caller
 from tools.ledger import Entry, noting
 from tools.reminders import from_ms, zone_named
@@ -293,7 +294,8 @@ class ChatHandler:
         notices[:0] = await headings(messages[0], self.store.reminders, self.languages)
         overheard = await self.store.messages.overheard(chat) if chat.is_group else ()
         # A scheduled question is no message of the person.
-        reactions = () if messages[0].kind == "scheduled" else notes.reactions
+        is_scheduled = messages[0].kind == "scheduled"
+        reactions, rung = ((), ()) if is_scheduled else (notes.reactions, notes.rung)
         open_questions = self.parts.questions.of_model(chat)
         messages, is_planned = without_command(messages)
         # The words of each message: its text, then the text of its files.
@@ -306,16 +308,14 @@ class ChatHandler:
             words=said,
             overheard=overheard,
             reactions=reactions,
-            asked=[question.terms.text for question in open_questions],
+            further=further_lines(open_questions, rung),
         )
         turn = self.store.turns.begin(
             pieces,
             f"{content}\n{PLANNING}" if is_planned else content,
             images=prepared.images,
             notices=notices,
-            overheard=overheard,
-            reacted=reactions,
-            asked=[question.turn_id for question in open_questions],
+            told=Told(overheard, reactions, [one.turn_id for one in open_questions], rung),
         )
         at_once = [message for message in messages if message.view_once]
         if at_once:

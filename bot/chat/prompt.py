@@ -22,7 +22,16 @@ from bot.chat.quotes import one_line, reacted, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
-from conversation_store.models import ChatId, Fact, Message, OverheardMessage, ReceivedMessage, Role
+from conversation_store.models import (
+    ChatId,
+    Fact,
+    Message,
+    OverheardMessage,
+    ReceivedMessage,
+    Role,
+    StoredQuestion,
+    StoredReminder,
+)
 from conversation_store.reactions import AnswerReaction
 from conversation_store.store import ConversationStore
 from tools.base import UNKNOWN_ZONE, Caller, Tool, ToolSpec
@@ -50,6 +59,7 @@ class Notes:
     Attributes:
         where: says whether the chat is private, and with whom.
         reactions: of people to answers, for the next turn.
+        rung: reminders that came since the last turn.
     """
 
     text: str = ""
@@ -57,6 +67,7 @@ class Notes:
     useless: frozenset[str] = frozenset()
     zone: str = UNKNOWN_ZONE
     reactions: tuple[AnswerReaction, ...] = ()
+    rung: tuple[StoredReminder, ...] = ()
 
 
 async def notes_of(
@@ -84,7 +95,7 @@ async def notes_of(
     useless = frozenset(() if noted.has_catch_up else ("catch_up",))
     where = IN_GROUP if chat.is_group else IN_PRIVATE.format(name=_author(name))
     where = " ".join(filter(None, (where, SPEAKS.get(speaks))))
-    return Notes("\n\n".join(parts), where, useless, zone, noted.reactions)
+    return Notes("\n\n".join(parts), where, useless, zone, noted.reactions, noted.rung)
 
 
 def _listed(facts: Sequence[Fact], more: int, zone: str) -> str:
@@ -166,6 +177,7 @@ NO_MORE: Final = (
 )
 NOW: Final = "## Now"
 STILL_ASKED: Final = "[Your earlier question here is still open: “{question}”]"
+RUNG: Final = "[Since your last answer you sent this reminder: “{text}”]"
 IN_GROUP: Final = "This is a group: several people write here."
 IN_PRIVATE: Final = "This is a private chat with {name}."
 ZONE_UNKNOWN: Final = (
@@ -301,7 +313,7 @@ class Prompt:
         words: Sequence[str] | None = None,
         overheard: Sequence[OverheardMessage] = (),
         reactions: Sequence[AnswerReaction] = (),
-        asked: Sequence[str] = (),
+        further: Sequence[str] = (),
     ) -> str:
         """Return people's messages as the model sees them, in half of the input at most.
 
@@ -313,17 +325,14 @@ class Prompt:
             words: the text of each message with the text of its files; None: the messages' texts.
             overheard: earlier messages to others, in a group.
             reactions: to earlier answers; they stand above the messages.
-            asked: the model's questions in the chat that are open; they stand there as well.
+            further: lines that stand there as well; see `further_lines`.
         """
         said = [message.text for message in messages] if words is None else words
         lines = [
             _line(message, text, self.caller.zone)
             for message, text in zip(messages, said, strict=True)
         ]
-        lines[:0] = [
-            *(STILL_ASKED.format(question=one_line(text)) for text in asked),
-            *map(_reaction_line, reactions),
-        ]
+        lines[:0] = [*further, *map(_reaction_line, reactions)]
         if not overheard and sum(map(_size_of, lines)) <= KEPT_BYTES:
             return "\n".join(lines)  # fits in any case
         now = datetime.fromtimestamp(messages[-1].received_at / 1_000, UTC)
@@ -446,6 +455,14 @@ def overheard_line(message: OverheardMessage, zone: str = UNKNOWN_ZONE) -> str:
     return (
         f"{_time(message.sent_at, zone)} {_author(message.author_name)}: {one_line(message.text)}"
     )
+
+
+def further_lines(questions: Iterable[StoredQuestion], rung: Iterable[StoredReminder]) -> list[str]:
+    """Return lines that tell of the model's open questions in a chat, and of its reminders."""
+    return [
+        *(STILL_ASKED.format(question=one_line(one.terms.text)) for one in questions),
+        *(RUNG.format(text=one_line(one.text)) for one in rung),
+    ]
 
 
 def _reaction_line(reaction: AnswerReaction) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.chat.prompt import RUNG
 from bot.commands.memory import NO_REMINDERS, NO_ZONE, UNKNOWN_REMINDER, UNKNOWN_ZONE
 from bot.commands.questions import REMINDERS_STAY
 from conversation_store.models import ChatId, Quote
@@ -240,6 +241,21 @@ async def test_a_reply_to_a_reminder_tells_the_model_which_one_and_moves_it() ->
         assert "[in reply to your message: “⏰ Call mum”] [that was reminder 1] in an hour" in asked
         wall.pass_by(seconds=3_650)
         assert (await here.answer()).text == "⏰ Call mum"
+
+
+async def test_model_is_told_once_of_a_reminder_that_came_and_forgets_it_with_its_source() -> None:
+    steps = script(remind("Call mum", at(1)), text("Yes."), text("Done."), text("Ok."))
+    came = RUNG.format(text="Call mum")
+    async with story(steps) as here:
+        asked_for = await here.signal.say("remind me of mum")
+        said = {(await here.answer()).text for _ in range(2)}
+        assert said == {"Yes.", "⏰ Call mum"}
+        assert await here.asked("again in 10 min pls") == "Done."
+        assert here.told().startswith(came)
+        assert await here.asked("thanks") == "Ok."
+        assert came not in here.told()
+        await here.signal.delete(asked_for)
+        await gone(here, "Call mum")
 
 
 async def test_reminders_are_listed_and_cancelled_by_their_numbers() -> None:

@@ -19,6 +19,7 @@ from conversation_store.models import (
 )
 from conversation_store.outbox import FileToMake
 from conversation_store.outgoing import Outgoing
+from conversation_store.turns import Told
 from tests.unit.lives import HOUR_MS, Life, live, lives
 from tests.unit.stores import GROUP, accept, deletion_of, edit_of, finish, mark, received
 
@@ -82,7 +83,7 @@ class GroupLife(Life):
         quote = asked.message.quote
         read = [asked.message.text, *(one.text for one in heard)]
         read += [quote.text] if quote is not None else []
-        turn = self.store.turns.begin([asked], " ".join(read), overheard=heard)
+        turn = self.store.turns.begin([asked], " ".join(read), told=Told(heard))
         for _ in range(self.dice.randint(0, 4)):
             tools = (self.catch_up, self.recall, self.listed, self.question, self.search)
             tool = self.dice.choice(tools)

@@ -25,6 +25,7 @@ from conversation_store.models import (
 )
 from conversation_store.outbox import UNSENT_MS
 from conversation_store.store import ConversationStore
+from conversation_store.turns import Told
 from tests.unit.stores import (
     ADA,
     CALL,
@@ -107,7 +108,7 @@ async def test_deleted_overheard_message_takes_its_turn_along(tmp_path: Path, wh
         accepted = await accept(store, received(3, chat=GROUP))
         if when == "before its use":
             await forget(store, 1, 4, GROUP)
-        turn = store.turns.begin([accepted], f"{SECRET} other", overheard=heard)
+        turn = store.turns.begin([accepted], f"{SECRET} other", told=Told(heard))
         if when == "while its turn runs":
             assert await forget(store, 1, 4, GROUP) == ()
         await mark(store, await finish(store, turn), 10)
@@ -149,7 +150,7 @@ async def test_a_turn_disappears_with_the_first_of_its_sources(tmp_path: Path) -
                 for number, at in enumerate(expiry)
             ]
             heard = await store.messages.overheard(GROUP)
-            await finish(store, store.turns.begin(pieces, f"q{timestamp}", overheard=heard))
+            await finish(store, store.turns.begin(pieces, f"q{timestamp}", told=Told(heard)))
         assert (await store.upkeep.expire(FAR)).next_at == FAR + 1
         assert await questions(store, GROUP) == ["q4"]
         assert (await store.upkeep.expire(FAR + 1)).next_at == FAR + UNSENT_MS

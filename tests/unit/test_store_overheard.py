@@ -5,6 +5,7 @@ from pathlib import Path
 from conversation_store.heard import OVERHEARD_BYTES
 from conversation_store.models import ChatId
 from conversation_store.store import ConversationStore
+from conversation_store.turns import Told
 from tests.unit.stores import (
     GROUP,
     accept,
@@ -37,19 +38,19 @@ async def test_unanswered_turn_leaves_overheard_messages_to_the_next(tmp_path: P
     async with store_at(tmp_path) as store:
         await store.messages.overhear([received(1, "small talk", GROUP)])
         heard = await store.messages.overheard(GROUP)
-        stopped = await begin(store, received(2, chat=GROUP), overheard=heard)
+        stopped = await begin(store, received(2, chat=GROUP), told=Told(heard))
         await store.changes.stop([stopped.id])
         assert await texts(store) == ["small talk"]
         failed = await accept(store, received(3, chat=GROUP))
-        store.turns.begin([failed], "q", overheard=heard)
+        store.turns.begin([failed], "q", told=Told(heard))
         await store.turns.answer(failed, ["Sorry."], outcome="bug")
         assert await texts(store) == ["small talk"]
-        turn = await begin(store, received(4, chat=GROUP), overheard=heard)
+        turn = await begin(store, received(4, chat=GROUP), told=Told(heard))
     async with store_at(tmp_path) as store:
         assert await texts(store) == []
         await store.turns.restart(turn.id)
         assert await texts(store) == ["small talk"]
-        turn = await begin(store, received(5, chat=GROUP), overheard=heard)
+        turn = await begin(store, received(5, chat=GROUP), told=Told(heard))
         await store.messages.overhear([received(6, "meanwhile", GROUP)])
         await finish(store, turn)
         await store.messages.overhear([received(1, "small talk", GROUP)])
