@@ -174,6 +174,7 @@ MAX_CHANGE_CHARACTERS: Final = 100
 MAX_DIGITS: Final = 8
 
 _OUT_OF_RANGE: Final = "The calendar has the years 1 to 9999."
+_DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _UNITS: Final = {
     **dict.fromkeys(("y", "yr", "year"), "years"),
     **dict.fromkeys(("mo", "month"), "months"),
@@ -198,7 +199,7 @@ async def date_time(
     """Tell the time in a zone, a date plus or minus some time, or the span between two dates.
 
     Args:
-        start: now (default), today, or ISO 8601.
+        start: now (default), today, tomorrow, or ISO 8601.
         add: 1 month -2 days; 90 days.
         until: Date to count to.
         zone: IANA name such as Asia/Tokyo, a city, or UTC+2. Default: the person's.
@@ -216,7 +217,12 @@ def answer(start: str, add: str, until: str, zone: str, now: datetime) -> str:
         moment = _moment(start, local) + change(add)
     except (ValueError, OverflowError):
         raise InvalidArguments(_OUT_OF_RANGE) from None
-    return difference(moment, _moment(until, local)) if until.strip() else _shown(moment)
+    if not until.strip():
+        return _shown(moment)
+    end = _moment(until, local)
+    if start.strip().lower() in {"", "now"} and not add.strip() and not isinstance(end, datetime):
+        moment = local.date()  # whole days
+    return difference(moment, end)
 
 
 def change(text: str) -> relativedelta:
@@ -259,8 +265,10 @@ def _moment(text: str, now: datetime) -> date | datetime:
     """Return a date, or a date with a time in the zone of `now`."""
     wanted = text.strip().lower() or "now"
     today = now.replace(tzinfo=None, microsecond=0, second=0)
-    if wanted in {"now", "today"}:
-        return today if wanted == "now" else today.date()
+    if wanted == "now":
+        return today
+    if wanted in _DAYS:
+        return today.date() + timedelta(days=_DAYS[wanted])
     try:
         return date.fromisoformat(wanted)
     except ValueError:

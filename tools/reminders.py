@@ -39,6 +39,9 @@ _OFFSET_OF_A_MARK: Final = re.compile(r" ?UTC([-+]\d\d:\d\d)?$", re.IGNORECASE)
 """An offset as the marks of messages have it."""
 
 
+_LIKE_A_DATE: Final = re.compile(r"\d{4}-\d\d?-\d\d?")
+
+
 def parse_at(text: str) -> datetime:
     """Return the time that a model sends, to the second; without an offset it is a local time.
 
@@ -49,7 +52,9 @@ def parse_at(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArguments(f"This is no time. {_HOW}") from None
+        is_date = _LIKE_A_DATE.match(text)
+        why = "There is no such day or time" if is_date else "This is no time"
+        raise InvalidArguments(f"{why}. {_HOW}") from None
     if at.year not in YEARS:
         raise InvalidArguments(f"Nobody is reminded in the year {at.year}. {_HOW}")
     if "T" not in text.upper() and ":" not in text:

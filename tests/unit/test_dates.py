@@ -41,7 +41,9 @@ def test_dates_are_those_of_the_zone() -> None:
     assert told("today", zone="Pacific/Apia") == "2026-11-23 (Monday)"
     assert told("now", "1 min", zone="Tokyo") == "2026-11-22 23:31 (Sunday)"
     assert told("2026-12-24T14:30+01:00", zone="Tokyo") == "2026-12-24 22:30 (Thursday)"
-    assert told("now", until="2026-11-23", zone="Tokyo").startswith("From 2026-11-22 23:30")
+    assert told("now", until="2026-11-23T10:00", zone="Tokyo").startswith("From 2026-11-22 23:30")
+    assert told(until="2026-11-25", zone="Tokyo").endswith(": 3 days")
+    assert told("tomorrow") == "2026-11-23 (Monday)"
     assert told(zone="Tokyo").startswith("Sunday, 22 November 2026, 23:30:59 in Asia/Tokyo")
 
 
@@ -75,7 +77,7 @@ def test_both_dates_are_shown_with_their_weekdays() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["-", "24.12.2026", "2026-02-30", "tomorrow", "2026-12-24T25:00", "9" * 40, "\x00"]
+    "text", ["-", "24.12.2026", "2026-02-30", "next week", "2026-12-24T25:00", "9" * 40, "\x00"]
 )
 def test_wrong_date_is_refused_with_the_expected_form(text: str) -> None:
     with pytest.raises(InvalidArguments, match="is no date: send today, now, YYYY-MM-DD"):

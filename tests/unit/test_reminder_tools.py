@@ -18,6 +18,7 @@ from tools.reminders import (
     Reminders,
     cancel_reminder,
     list_reminders,
+    parse_at,
     remind,
     set_timezone,
 )
@@ -140,3 +141,17 @@ def test_every_argument_of_a_model_is_accepted_or_refused(sent: list[tuple[str, 
                         await store.reminders.cancel("ada", ADA, one.number)
 
     asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        ("2027-02-31T10:00", "There is no such day or time."),
+        ("2027-02-28T25:00", "There is no such day or time."),
+        ("tomorrow at 9", "This is no time."),
+    ],
+)
+def test_time_that_does_not_exist_is_refused_with_the_reason(at: str, why: str) -> None:
+    with pytest.raises(InvalidArguments) as refusal:
+        parse_at(at)
+    assert str(refusal.value).startswith(why)
