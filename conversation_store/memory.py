@@ -159,6 +159,11 @@ class MemoryStore(Aggregate):
             deletion.add(db, turn_id, source, deletion.FACT, expires_at)
         return tuple(Fact(*row[:4]) for row in told)
 
+    @property
+    def retention_days(self) -> int:
+        """How many days facts are kept, as messages are."""
+        return self._context.retention_days
+
     @reads
     def noted(self, db: Session, chat: ChatId, person: str = "") -> Noted:
         """Return the additions of a chat and of a person in it to the prompt, in one read."""

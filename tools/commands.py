@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tools.base import MIN_LIMIT_BYTES, Caller, Consent, InvalidArguments, Tool
 from tools.sandbox.errors import WorkError
@@ -38,8 +38,12 @@ slow down the whole machine, and a model may try again at once."""
 MAX_COMMAND_CHARACTERS: Final = 20_000
 _AROUND_SECONDS: Final = PLACE_SECONDS + 30.0
 """Time before a command starts, and from its end to the end of its tool."""
-_QUESTION: Final = "Run this command in the workspace of this chat?"
-_PYTHON: Final = "Run this Python program in the workspace of this chat?"
+_QUESTION: Final = (
+    "Run this command? It can use the files of this chat and shared folders, but no network."
+)
+_PYTHON: Final = (
+    "Run this Python program? It can use the files of this chat and shared folders, but no network."
+)
 
 _TOGETHER: Final = ("run_command", "run_python")
 """Tools that a person allows together, since both can do the same."""
@@ -77,7 +81,19 @@ _STOPPED: Final = {
 }
 
 
-Line = Annotated[str, Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS)]
+_FENCED: Final = re.compile(r"\s*```[\w-]*\n(.*)\n```\s*", re.DOTALL)
+
+
+def _without_fence(value: object) -> object:
+    fenced = _FENCED.fullmatch(value) if isinstance(value, str) else None
+    return value if fenced is None else fenced[1]
+
+
+Line = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_COMMAND_CHARACTERS),
+    BeforeValidator(_without_fence),
+]
 Words = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
 Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 """0: as the settings say."""

@@ -168,7 +168,8 @@ MAX_SCHEMA_CHARACTERS: Final = 2_000
 """A longer schema is not repeated with each complaint: the model has it already."""
 _VERSION_CHARACTERS: Final = 16
 _MAX_NAME_CHARACTERS: Final = 64
-_MAX_NAMES: Final = 40
+_SIMILAR: Final = 0.8
+_NONE_SIMILAR: Final = "If none of your tools can do it, tell the person so."
 
 NO_SUCH_TOOL: Final = "There is no tool named"
 WRONG_ARGUMENTS: Final = "The arguments of"
@@ -267,12 +268,9 @@ class ToolExecutor:
         if tool is None:
             name = request.tool[:_MAX_NAME_CHARACTERS]
             names = [tool.name for tool in self._registry.offered_to(request.caller)]
-            nearest = get_close_matches(name, names, n=1)
-            suggestion = f" Did you mean {nearest[0]}?" if nearest else ""
-            listed = ", ".join(names[:_MAX_NAMES]) or "none"
-            rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-            sentence = f"{NO_SUCH_TOOL} {name!r}.{suggestion} Tools: {listed}{rest}."
-            raise ToolError(sentence, "unknown")
+            nearest = get_close_matches(name.lower(), names, n=1, cutoff=_SIMILAR)
+            suggestion = f"Did you mean {nearest[0]}?" if nearest else _NONE_SIMILAR
+            raise ToolError(f"{NO_SUCH_TOOL} {name!r}. {suggestion}", "unknown")
         return tool
 
     def _allowed(self, asked_about: Tool, request: ToolRequest, decision: Decision) -> Tool:

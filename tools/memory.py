@@ -37,12 +37,18 @@ _FORGET: Final = (
 
 
 class Fact(NamedTuple):
-    """A fact with its number in the chat; times are those of its message, in ms since 1970."""
+    """A fact with its number in the chat; times are those of its message, in ms since 1970.
+
+    Attributes:
+        expires_at: when its message disappears.
+        until: when it is forgotten in any case.
+    """
 
     number: int
     text: str
     said_at: int
     expires_at: int | None
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ async def remember(
         raise InvalidArguments("The text is empty.")
     kept = await memory.remember(fact)
     if kept.expires_at is None:
-        return f"Remembered as number {kept.number}."
+        return f"Remembered as number {kept.number}, until {_utc(kept.until):%Y-%m-%d}."
     return _UNTIL.format(number=kept.number, time=_utc(kept.expires_at).strftime("%Y-%m-%d %H:%M"))
 
 

@@ -72,6 +72,8 @@ def ask_user_of(choose: Choose) -> Tool:
             options: 2 to 10 short choices; leave out for a free answer.
             multiple: Several may be chosen.
         """
+        if len(options) == 1:  # some models send all of them as one text
+            options = tuple(filter(None, map(str.strip, options[0].split(","))))
         return await choose(caller, _choice(question, options, multiple=multiple))
 
     return _answered_by_person(ask_user)

@@ -102,7 +102,7 @@ def wait_until(moment: datetime, now: datetime) -> str:
     days, minutes = divmod(minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)
     if days:
-        return f"{days} days {hours} h"
+        return f"{days} day{'s' * (days > 1)} {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
@@ -335,6 +335,7 @@ MAX_TEXT_CHARACTERS: Final = 1_000
 MAX_AT_CHARACTERS: Final = 40
 MAX_ZONE_CHARACTERS: Final = 64
 MAX_NUMBER: Final = 10**9
+MAX_MINUTES: Final = 50 * 366 * 24 * 60
 
 REMINDER_GAP: Final = timedelta(minutes=15)
 QUESTION_GAP: Final = timedelta(hours=1)
@@ -366,6 +367,7 @@ _MOVE: Final = (
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
 At = Annotated[str, Field(max_length=MAX_AT_CHARACTERS)]
 Repeat = Annotated[str, Field(max_length=MAX_RULE_CHARACTERS)]
+Minutes = Annotated[int, Field(ge=0, le=MAX_MINUTES)]
 Number = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 
 
@@ -426,16 +428,19 @@ class Reminders:
     cancel: Callable[[int], Awaitable[bool]]
 
 
-async def remind(reminders: Reminders, text: Text, at: At, repeat: Repeat = "") -> str:
+async def remind(
+    reminders: Reminders, text: Text, at: At = "", repeat: Repeat = "", in_minutes: Minutes = 0
+) -> str:
     """Send the person a reminder at a time, once or repeatedly.
 
     Args:
         text: What to do, in their language: "Call your mother".
-        at: ISO 8601 in their local time, without offset: 2026-12-24T09:00. For "in 10 minutes":
-            the time of their message plus 10 minutes, with the offset of its mark:
-            2026-11-28T21:36+01:00.
+        at: ISO 8601 in their local time, without offset: 2026-12-24T09:00.
         repeat: RRULE. Every second Tuesday: FREQ=WEEKLY;INTERVAL=2;BYDAY=TU. Leave out for once.
+        in_minutes: Instead of at, for "in 10 minutes".
     """
+    if in_minutes:
+        at = (reminders.now + timedelta(minutes=in_minutes)).isoformat()
     return await _set(reminders, text, at, repeat, is_question=False)
 
 
@@ -498,8 +503,11 @@ def reminder_as_said(arguments: Any, caller: Caller, own: Sequence[Said]) -> boo
     if arguments.repeat.strip() or not wanted:
         return False
     for said in own:
+        at = arguments.at
+        if arguments.in_minutes:
+            at = (said.at + timedelta(minutes=arguments.in_minutes)).isoformat()
         words = iter(_WORD.findall(said.text.casefold()))
-        if all(word in words for word in wanted) and _time_as_said(arguments.at, caller, said):
+        if all(word in words for word in wanted) and _time_as_said(at, caller, said):
             return True
     return False
 
@@ -526,7 +534,10 @@ def reminder_tools(reminders_of: Callable[[Caller], Reminders]) -> Sequence[Tool
     """Return the tools, which work with the reminders of the caller."""
     offered = partial(tool_from, given={"reminders": reminders_of})
     changing = partial(offered, changes=True, lasting=True)
-    in_words = {"repeat": told_rule}
+    in_words = {
+        "repeat": told_rule,
+        "in_minutes": lambda minutes: (f"in {minutes} min",) if minutes else (),
+    }
     return [
         changing(remind, question=_REMIND, told=in_words, as_said=reminder_as_said),
         changing(schedule, question=_SCHEDULE, told=in_words),

@@ -416,13 +416,16 @@ def _repaired(arguments: dict[str, Any], model: type[BaseModel]) -> dict[str, An
     given = {
         name: value
         for name, value in arguments.items()
-        if value is not None or name not in optional
+        if name not in optional or not (value is None or value in _NULL_AS_TEXT)
     }
     for name in given.keys() & fields.keys():
         value = given[name]
         if isinstance(value, str) and get_origin(fields[name].annotation) in {list, tuple}:
             given[name] = _list_in(value)
     return given
+
+
+_NULL_AS_TEXT: Final = ("null", "None")
 
 
 def _list_in(text: str) -> list[Any]:
@@ -445,6 +448,7 @@ def _problem(detail: ErrorDetails) -> str:
     message = message.replace("valid tuple", "valid list").replace(
         "valid dictionary", "valid object"
     )
+    message = message.split(" or instance of ")[0].split(", unable to parse")[0]
     if detail["type"] == "union_tag_invalid":  # the message would quote the value
         message = f"Input should be of one of the kinds {detail['ctx']['expected_tags']}"
     if message.startswith("Input "):

@@ -596,7 +596,8 @@ class Questions:
         In a group, people may talk about other things, so only a question counts that their
         messages wait for. A command never answers a question, but waits for the one about a call.
         """
-        only_calls = message.chat.is_group or message.text.startswith("!")
+        is_reply = message.question_timestamp is not None
+        only_calls = message.chat.is_group or is_reply or message.text.startswith("!")
         overlooked = [
             question
             for question in self._of_chats.get(message.chat, ())

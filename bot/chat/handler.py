@@ -242,7 +242,7 @@ class ChatHandler:
         accepted = pieces[-1]
         chat, person = accepted.message.chat, accepted.message.author
         name = accepted.message.author_name or ""
-        speaks = "off" if self.voice is None else self.voice.voices.of(chat)
+        speaks = "mute" if self.voice is None else self.voice.voices.of(chat)
         notes = await notes_of(
             self.store,
             chat,

@@ -19,7 +19,7 @@ from bot.chat.plan import (
     allowed_calls,
     reaction_in,
 )
-from bot.chat.prompt import without_mark
+from bot.chat.prompt import without_copies
 from bot.chat.turn import Turn
 from bot.llm.errors import LlmError, LlmRejected, may_be_about_images
 from bot.llm.messages import CUT_OFF, Completion, ModelRequest
@@ -216,4 +216,4 @@ class ToolLoop:
 
 def _said(turn: Turn, completion: Completion) -> str:
     turn.is_cut = completion.finish_reason == CUT_OFF
-    return without_mark((completion.message.content or "").strip())
+    return without_copies((completion.message.content or "").strip())

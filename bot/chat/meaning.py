@@ -37,7 +37,8 @@ REFUSED: Final = (
 )
 CHANGES: Final = (
     "The person answered the plan in their own words: {words}\nIt is not accepted yet. Propose the"
-    " changed plan; if they ask or want something else, answer that first."
+    " changed plan. If they ask or want something else, answer that. If they only agree, ask them"
+    " for “yes” or 👍, and propose it again."
 )
 NOT_LIKE_THIS: Final = (
     "Not run: the person answered the question about this call in their own words: {words}\nDo what"
@@ -175,12 +176,19 @@ def meaning_of(text: str) -> Meaning:
     if not words:
         # `?` and `...` refer to the last message.
         return Meaning.UNCLEAR if text.strip() else Meaning.OTHER
-    said = {_KNOWN.get(phrase, "") for phrase in _phrases_in(words)} - {"polite"}
+    said = {_kind_of(phrase) for phrase in _phrases_in(words)} - {"polite"}
     if said == {"yes", "always"}:
         return Meaning.ALWAYS
     if said <= {"yes", "always", "no", "unsure"}:
         return Meaning(said.pop()) if said in _CLEAR else Meaning.UNCLEAR
     return Meaning.OTHER
+
+
+def _kind_of(phrase: _Phrase) -> str:
+    """Return the kind of a phrase, also if its end is drawn out as in `jaaa`; empty if unknown."""
+    *before, last = phrase
+    short = last.rstrip(last[-1]) + last[-1]
+    return _KNOWN.get(phrase) or _KNOWN.get((*before, short), "")
 
 
 def _phrases_in(words: _Phrase) -> Iterator[_Phrase]:

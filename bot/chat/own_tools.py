@@ -14,7 +14,7 @@ from bot.chat.plan import todo
 from bot.chat.turn import Turn
 from bot.config.settings import Settings
 from conversation_store.memory import MemoryStore
-from conversation_store.models import ChatId, NewReminder, StoredReminder
+from conversation_store.models import DAY_MS, ChatId, NewReminder, StoredReminder
 from conversation_store.models import Fact as StoredFact
 from conversation_store.reminders import ReminderStore
 from conversation_store.search import SearchStore
@@ -127,17 +127,21 @@ def memory_of(store: MemoryStore, caller: Caller) -> Memory:
         raise ToolError(OUTSIDE)
     chat = ChatId.parse(caller.chat)
 
+    def fact(one: StoredFact) -> Fact:
+        until = one.said_at + store.retention_days * DAY_MS
+        return Fact(one.number, one.text, one.said_at, one.expires_at, until)
+
     async def remember(text: str) -> Fact:
         kept = await store.remember(chat, text, turn_id=turn, call=caller.call)
         if isinstance(kept, str):
             raise ToolError(_REFUSALS[kept])
-        return _fact(kept)
+        return fact(kept)
 
     async def recall(query: str, limit: int) -> Sequence[Fact]:
         found = await store.recall(chat, query, limit, turn_id=turn)
         if isinstance(found, str):
             raise ToolError(_REFUSALS[found])
-        return [_fact(fact) for fact in found]
+        return [fact(one) for one in found]
 
     async def forget(number: int) -> bool:
         return await store.forget(chat, number)
@@ -159,10 +163,6 @@ def past_of(store: SearchStore, caller: Caller) -> Chat:
         ]
 
     return Chat(find, caller.zone)
-
-
-def _fact(fact: StoredFact) -> Fact:
-    return Fact(fact.number, fact.text, fact.said_at, fact.expires_at)
 
 
 MAX_REMINDERS: Final = 100

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from importlib import resources
 from io import BytesIO
+from itertools import groupby
 from typing import Final
 
 from PIL import Image, ImageDraw, ImageFont
@@ -32,7 +33,7 @@ CELL_WIDTH: Final = 300
 """Pixels; longer text is broken into lines."""
 
 _BLACK, _GREY, _SHADE, _WHITE = 0, 170, 235, 255
-_SIMILAR: Final = str.maketrans({"✅": "✔", "❌": "✘", "\ufe0f": None})
+_SIMILAR: Final = str.maketrans({"✅": "✔", "❌": "✘", "⭐": "★", "\ufe0f": None})
 """Emoji that are frequent in tables and have a sign of the same meaning in the font."""
 _LETTER: Final = "REGIONAL INDICATOR SYMBOL LETTER "
 _BASIC: Final = ImageFont.Layout.BASIC
@@ -101,7 +102,9 @@ def _without_emoji(cell: str) -> str:
     kept = " ".join("".join(one for one in cell if one not in lacking).split())
     if not lacking or any(map(str.isalnum, kept)):
         return kept
-    return " ".join([kept, *filter(None, map(_in_words, dict.fromkeys(lacking)))]).strip()
+    runs = ((_in_words(emoji), len([*run])) for emoji, run in groupby(lacking))
+    named = [f"{count} \u00d7 {name}" if count > 1 else name for name, count in runs if name]
+    return " ".join([kept, *named]).strip()
 
 
 def _is_emoji(character: str) -> bool:

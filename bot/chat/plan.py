@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bot.chat.meaning import ACCEPTED
 from bot.chat.progress import DONE, fitted
@@ -49,7 +49,7 @@ OVER_LIMIT: Final = (
     "Not run: the tool calls for this message are used up. Answer now with what you have, and say"
     " what is left to do."
 )
-REPEATED: Final = "Not run again: another call of the same message is equal, and has the result."
+REPEATED: Final = "Not run again: another call of the same message is equal. See its result."
 LAST_ROUND: Final = (
     "\n[This was the last round of tool calls for this message. Answer now, and say what is left to"
     " do.]"
@@ -150,7 +150,12 @@ class Item(BaseModel):  # noqa: D101 - the model would read it
     state: Literal["open", "doing", "done"] = "open"
 
 
-Items = Annotated[list[Item], Field(max_length=MAX_ITEMS)]
+def _as_item(value: object) -> object:
+    """Return a step that a model sends as mere text, as an item."""
+    return {"text": value} if isinstance(value, str) else value
+
+
+Items = Annotated[list[Annotated[Item, BeforeValidator(_as_item)]], Field(max_length=MAX_ITEMS)]
 _ITEMS: Final = TypeAdapter(Items)
 
 

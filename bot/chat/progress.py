@@ -105,8 +105,7 @@ class ToolSigns:
 
     def show(self, name: str) -> None:
         """Note that a call of a tool starts."""
-        # A call that starts while the tool runs nowhere else is a new try.
-        self._failed[name] = self._failed.get(name, False) and self._running[name] > 0
+        self._failed.setdefault(name, True)
         self._running[name] += 1
         self.calls += 1
         if self.busy_since is None:
@@ -116,7 +115,7 @@ class ToolSigns:
     def finished(self, name: str, *, ok: bool) -> None:
         """Note that a call that was shown has ended."""
         self._running[name] -= 1
-        self._failed[name] |= not ok
+        self._failed[name] &= not ok
         if not self._running.total():
             self.busy_since = None
         self._changed.set()

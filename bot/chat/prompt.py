@@ -147,7 +147,8 @@ UNTRUSTED_GUIDELINE: Final = (
 )
 CALLING: Final = """
 ## Tools
-- Send independent calls together: you have {max_rounds} rounds of calls for one message."""
+- Send independent calls together: you have {max_rounds} rounds of calls for one message.
+- The person does not see words that you write next to calls: say them in your last answer."""
 ASKING_GUIDELINE: Final = (
     "- Some calls show the person a question first. Just make the call: do not ask for permission"
     " yourself, and take a no as final."
@@ -186,6 +187,7 @@ ZONE_UNKNOWN: Final = (
 )
 ZONE: Final = "Times are in {zone}, the person's time zone."
 SPEAKS: Final = {
+    "mute": "Answers by voice do not exist here.",
     "on": "Your answers here also become voice notes.",
     "auto": "Your answers to voice notes become voice notes as well.",
 }
@@ -478,13 +480,16 @@ def _time(at_ms: int, zone: str) -> str:
     return f"[{local:%a} {local.isoformat(' ', 'minutes')} UTC{offset}]"
 
 
-_MARK: Final = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d UTC[-+:\d]{0,6}\]\s*")
+_COPIED: Final = re.compile(
+    r"^(?:\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d UTC[-+:\d]{0,6}\] ?"
+    r"|\[I reacted with [^\]\n]{1,20} and wrote nothing\.\]$)",
+    re.MULTILINE,
+)
 
 
-def without_mark(answer: str) -> str:
-    """Return an answer without the time of a message that some models copy to its beginning."""
-    found = _MARK.match(answer)
-    return answer if found is None else answer[found.end() :]
+def without_copies(answer: str) -> str:
+    """Return an answer without lines of the bot that some models copy: times, and reactions."""
+    return _COPIED.sub("", answer).strip()
 
 
 def _author(author_name: str | None) -> str:

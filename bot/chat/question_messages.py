@@ -41,8 +41,8 @@ MAX_POLL_CHARACTERS: Final = 100
 
 GRANT_DAYS: Final = 30
 HOW_TO_ANSWER: Final = (
-    "👍 this message or reply “yes” to allow it, 👎 or “no” to refuse."
-    " No answer within {minutes} is a no."
+    "👍 or “yes” allows this, 👎 or “no” refuses it; or write what you want instead. No answer"
+    " within {minutes} is a no."
 )
 HOW_TO_ALLOW: Final = (
     "♾️ or “always” allows {what} in this chat for {days} days without asking;"

@@ -90,6 +90,8 @@ async def language(context: CommandContext) -> str:
         now = NAMES[languages.of(chat)]
         chosen = f"I speak {now} here, because it was chosen with !language."
         heard = f"I speak {now} here, because you write in it."
+        if not languages.has_heard(chat):
+            heard = f"I speak {now} here until you write in one of my other languages."
         how = (
             f"Send !language and one of: {codes}. With auto I use the language in which you write."
         )

@@ -69,8 +69,8 @@ def available(parts: Parts, *, note_to_self: bool = False) -> dict[str, Command]
 
 
 TOLD: Final = {
-    questions.clear: "forget this conversation; facts and reminders stay",
-    memory.memory: "see, export or forget remembered facts",
+    questions.clear: "delete this conversation at once; facts and reminders stay",
+    memory.memory: "see, export or forget facts: !memory forget all",
     memory.reminders: "",
     past.find: "earlier messages",
     past.sent: "as a reply to an answer: what left this machine for it",
@@ -88,7 +88,7 @@ TOLD: Final = {
 FOR_THE_MODEL: Final = """
 ## What people can send instead of asking you
 {commands}. If somebody asks for one of these things, name the command.
-Messages are kept here for {days}."""
+Messages and remembered facts are kept here for {days}."""
 
 
 def told_to_model(commands: Container[Command], retention_days: int, *, speaks: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from bot.commands.base import CommandContext, Parts, Reply, check_admin, command, day
 from conversation_store.models import Attachment, ChatId, Fact, StoredReminder
 from tools.base import InvalidArguments
-from tools.display import visible
+from tools.display import one_line
 from tools.reminders import from_ms, zone_named
 
 MAX_DIGITS: Final = 9
@@ -166,7 +166,7 @@ def _reminder(reminder: StoredReminder, chat: ChatId) -> str:
 
 def _beginning(text: str) -> str:
     """Return the beginning of a text on one line."""
-    line = visible(" ".join(text.split()))
+    line = one_line(text)
     return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 

@@ -53,12 +53,17 @@ class Languages:
 
     def notice(self, chat: str, text: str) -> None:
         """Learn the language of a chat from a message."""
+        text = text.removeprefix("!plan ")
         if not text.startswith("!") and (language := detect(text)) is not None:
             self._heard[chat] = language
 
     def of(self, chat: str) -> str:
         """Return the language of a chat."""
         return self._chosen.get(chat) or self._heard.get(chat, ENGLISH)
+
+    def has_heard(self, chat: str) -> bool:
+        """Return whether people have written in one of the languages."""
+        return chat in self._heard
 
     def is_chosen(self, chat: str) -> bool:
         """Return whether a person has chosen the language of a chat."""

@@ -38,7 +38,7 @@ def in_unicode(formula: str) -> str | None:
         shown = _sequence(iter(_PART.findall(formula.strip())), 0)
     except (_Unknown, StopIteration):
         return None
-    return re.sub(r" {2,}", " ", shown).strip() or None
+    return re.sub(r" +(?=[ ),.;²³]|$)", "", shown).strip() or None
 
 
 def _sequence(parts: Iterator[str], depth: int, end: str = "") -> str:
@@ -50,7 +50,7 @@ def _sequence(parts: Iterator[str], depth: int, end: str = "") -> str:
         if part == end:
             return "".join(shown)
         if part in {"^", "_"}:
-            shown.append(_raised(_one(next(parts), parts, depth), is_above=part == "^"))
+            shown.append(raised(_one(next(parts), parts, depth), is_above=part == "^"))
         else:
             shown.append(_one(part, parts, depth))
     if end:
@@ -73,8 +73,13 @@ def _command(name: str, parts: Iterator[str], depth: int) -> str:
     if name in _TABLE["fractions"]:
         above = _together(_one(next(parts), parts, depth + 1).strip())
         whole = f"{above}/{_together(_one(next(parts), parts, depth + 1).strip())}"
-        shown: str = _TABLE["vulgar"].get(whole, whole)
+        shown: str = _TABLE["vulgar"].get(whole, f"{whole} ")
         return shown
+    if name in _TABLE["accents"]:
+        letter = _one(next(parts), parts, depth)
+        if len(letter) != 1:
+            raise _Unknown
+        return f"{letter}{_TABLE['accents'][name]}"
     if name == "sqrt":
         return _root(next(parts), parts, depth)
     if name in _TABLE["plain"]:
@@ -91,11 +96,11 @@ def _root(part: str, parts: Iterator[str], depth: int) -> str:
     if part == "[":
         degree = _sequence(parts, depth + 1, "]")
         part = next(parts)
-    sign = _ROOTS.get(degree) or f"{_raised(degree, is_above=True)}√"
+    sign = _ROOTS.get(degree) or f"{raised(degree, is_above=True)}√"
     return f"{sign}{_together(_one(part, parts, depth + 1))}"
 
 
-def _raised(text: str, *, is_above: bool) -> str:
+def raised(text: str, *, is_above: bool) -> str:
     """Return a text as superscript or subscript, or behind ^ or _ if it has no such letters."""
     text = text.strip()
     if text in {"°", "\N{PRIME}"}:
@@ -108,4 +113,5 @@ def _raised(text: str, *, is_above: bool) -> str:
 
 def _together(text: str) -> str:
     """Return a text in parentheses unless it is one word."""
+    text = text.strip()
     return text if _ONE_WORD.fullmatch(text) else f"({text})"

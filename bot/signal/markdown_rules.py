@@ -26,7 +26,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
 
-from bot.signal.formulas import in_unicode
+from bot.signal.formulas import in_unicode, raised
 
 MAX_CELLS: Final = 8_000
 """Columns times lines of a table."""
@@ -42,10 +42,12 @@ _AFTER_ADDRESS: Final = "_~.,;:!?'"
 _WINDOWS_PATH: Final = re.compile(r":(?:\\\*{0,2}[^\s\"<>|`*\\]*)+")
 _DRIVE: Final = re.compile(r"\b[A-Za-z]$")
 _STYLES_OF_TAGS: Final = {
-    "b": "strong", "strong": "strong", "i": "em", "em": "em", "u": "em", "s": "s", "del": "s",
-    "code": "code_inline",
+    "b": "strong", "strong": "strong", "i": "em", "em": "em", "u": "em", "s": "strikethrough",
+    "del": "strikethrough", "code": "code_inline",
 }  # fmt: skip
-_TAG: Final = re.compile(r"<(b|strong|i|em|u|s|del|code)>([^<>\n]{1,200})</\1>", re.IGNORECASE)
+_TAG: Final = re.compile(
+    r"<(b|strong|i|em|u|s|del|code|sup|sub)>([^<>\n]{1,200})</\1>", re.IGNORECASE
+)
 _LINE_BREAK: Final = re.compile(r"<br ?/?>", re.IGNORECASE)
 _MATHEMATICS: Final = re.compile(r"\\[a-zA-Z]|\^|_(?:\{|\w(?!\w))")
 _FORMULA: Final = re.compile(
@@ -234,8 +236,10 @@ def _html(state: StateInline, silent: bool) -> bool:
     if tag is None:
         return False
     if not silent:
-        style = _STYLES_OF_TAGS[tag[1].lower()]
-        if style == "code_inline":
+        style = _STYLES_OF_TAGS.get(tag[1].lower())
+        if style is None:
+            state.pending += raised(tag[2], is_above=tag[1].lower() == "sup")
+        elif style == "code_inline":
             state.push(style, "code", 0).content = tag[2]
         else:
             state.push(f"{style}_open", tag[1], 1)

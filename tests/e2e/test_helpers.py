@@ -110,7 +110,7 @@ async def test_a_helper_has_the_tools_that_are_named_and_calls_no_other() -> Non
         await here.asked("help")
     assert [offered(body) for body in minds.asked_by_helpers] == [names, names]
     *unknown, wrong = results_in(minds.asked_by_helpers[1])
-    assert [result.partition(" Tools")[0] for result in unknown] == [
+    assert [result.partition(" If none")[0] for result in unknown] == [
         f"There is no tool named '{name}'." for name in ("notes_read", "delegate", "todo")
     ]
     assert wrong.startswith("The arguments of calculate are wrong")
@@ -284,7 +284,7 @@ async def test_a_helper_that_fails_is_a_result_that_the_model_can_read() -> None
     assert failed.startswith("The helper had to give up: ")
     assert nothing.startswith("The helper had nothing to say.")
     assert worked == "did: work"
-    assert shown == "🔧 Using delegate ✗\n↳ ✗ fail\n↳ ✗ say nothing\n↳ ✓ work"
+    assert shown == "🔧 Using delegate ✓\n↳ ✗ fail\n↳ ✗ say nothing\n↳ ✓ work"
 
 
 async def test_a_helper_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

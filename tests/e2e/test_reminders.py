@@ -374,6 +374,15 @@ async def test_reminder_in_the_persons_own_words_needs_no_question(
         assert bool(rows(here.folder, "SELECT 1 FROM reminders")) is runs
 
 
+async def test_reminder_in_some_minutes_counts_from_the_message_to_the_second() -> None:
+    steps = script(tool_calls(("remind", {"text": "Oven", "in_minutes": 10})), text("Set."))
+    async with story(steps) as here:
+        before = time.time()
+        assert await here.asked("in 10 min the oven") == "Set."
+        ((due,),) = rows(here.folder, "SELECT due_at / 1000.0 FROM reminders")
+    assert before + 599 <= due <= time.time() + 601
+
+
 @pytest.mark.parametrize(("said", "runs"), [("Ich wohne jetzt in Wien.", True), ("Hi", False)])
 async def test_zone_whose_city_the_person_has_named_needs_no_question(
     said: str, runs: bool

@@ -82,7 +82,7 @@ async def test_files_are_written_read_changed_found_and_deleted(tmp_path: Path) 
         changed = await here.do(
             "edit_file", file_path="notes/a.txt", old_text="two", new_text="2\nand a half"
         )
-        assert changed == "2\t2\n3\tand a half"
+        assert changed == "Replaced in notes/a.txt:\n2\t2\n3\tand a half"
         assert await here.do("search_files", query="THREE") == "notes/a.txt:4: three"
         assert (
             await here.do("search_files", query="^a.d", regex=True) == "notes/a.txt:3: and a half"

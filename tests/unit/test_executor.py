@@ -137,14 +137,14 @@ async def test_each_outcome_of_a_call_is_reported_and_audited(
     assert 0 <= result.duration_seconds < 5
 
 
-async def test_unknown_tool_is_answered_with_some_names_and_the_nearest() -> None:
+async def test_unknown_tool_is_answered_with_the_nearest_if_one_is_near() -> None:
     async def run(_: Any, __: Caller) -> str:
         return ""
 
     executor = an_executor(Tool(f"tool_{n:03}", "Do.", {}, parse_object, run) for n in range(500))
     content = (await execute("tool_49", executor=executor)).content
     assert "Did you mean tool_49" in content
-    assert content.endswith("tool_039 and 460 more.")
+    assert "Did you mean" not in (await execute("send_email", executor=executor)).content
     assert len((await execute("x" * 1_000_000, executor=executor)).content) < 1_000
 
 

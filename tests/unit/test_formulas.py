@@ -17,10 +17,11 @@ from bot.signal.formulas import in_unicode
         (r"\sum_{i=1}^{n} i", "∑ᵢ₌₁ⁿ i"),
         (r"\int_0^\infty e^{-x}\,dx = 1", "∫₀^∞e⁻ˣ dx = 1"),
         (r"\text{speed in km} = \dfrac{d}{t}", "speed in km = d/t"),
-        (r"\left( \frac{x}{y} \right)^{n+1}", "( x/y )ⁿ⁺¹"),
+        (r"\left( \frac{x}{y} \right)^{n+1}", "( x/y)ⁿ⁺¹"),
         (r"\lim_{x \to 0} \sin x", "lim_(x → 0) sin x"),
         (r"\sqrt[3]{8} \times 90^\circ", "∛8 \N{MULTIPLICATION SIGN} 90°"),
         (r"x \in \mathbb{R}, 50\%", "x ∈ \N{DOUBLE-STRUCK CAPITAL R}, 50%"),
+        (r"\bar{x} = \frac{1}{N}\sum_i x_i", "x\u0304 = 1/N ∑ᵢ xᵢ"),
         (r"f'(x) = CO_2", "f\N{PRIME}(x) = CO₂"),
     ],
 )
@@ -30,7 +31,7 @@ def test_common_formula_is_shown_with_unicode_signs(formula: str, shown: str) ->
 
 @pytest.mark.parametrize(
     "formula",
-    [r"\begin{pmatrix}1&2\end{pmatrix}", r"\vec{v}", "x^", r"\frac1", "{", "}", "\\", "", "^^"],
+    [r"\begin{pmatrix}1&2\end{pmatrix}", r"\vec{vw}", "x^", r"\frac1", "{", "}", "\\", "", "^^"],
 )
 def test_formula_with_anything_unknown_stays_as_it_was(formula: str) -> None:
     assert in_unicode(formula) is None

@@ -69,6 +69,7 @@ def looks(tagged: str) -> StyledText:
         ("so $x_1$ and $a*b*c$ and $$x_{i}*y*$$", "so x₁ and a*b*c and xᵢ*y*"),
         (r"\(a_1 * b * c\) and \[ x \{ y \]", "a₁ * b * c and x { y"),
         ("\\[\nE = mc^2\n\\]", "E = mc²"),
+        ("<s>old</s> <del>x</del> cm<sup>2</sup>, CO<sub>2</sub>", "<s>old</s> <s>x</s> cm², CO₂"),
         ("<b>bold</b><br/><code>a*b</code> <I>one</I>", "<b>bold</b>\n<m>a*b</m> <i>one</i>"),
         ("| a | e\u0301\u0301 |\n|---|---|\n| b | xx |", "<m>a  e\u0301\u0301\n-  --\nb  xx</m>"),
         ("**$5**, **7$**, $x and `y$`", "<b>$5</b>, <b>7$</b>, $x and <m>y$</m>"),

@@ -20,7 +20,8 @@ from bot.chat.meaning import MAX_CHARACTERS, PHRASES, Meaning, meaning_of
         "d\u2019accord", "sim, pode", "نعم من فضلك", "تمام", "да, пожалуйста", "так", "हाँ",
         "ठीक है",
         "好的\uff0c谢谢", "はい、お願いします", "네 감사합니다", "evet",
-        "ja tak", "no problem", "why not",
+        "ja tak", "no problem", "why not", "jaaa", "yess!", "jup passt 👍", "ja, leg los",
+        "ach so ja ok", "sieht gut aus",
     ],
 )  # fmt: skip
 def test_a_yes_is_understood_as_people_write_it(text: str) -> None:

@@ -80,6 +80,10 @@ NOTICE: Final = "The model does not answer yet. Still trying…"
         ),
         (
             [*[("a", None)] * 2, 1, ("a", False), 1, ("a", True), 1, ("a", None), 1, ("a", True)],
+            ["a…", "a ✓", "a…", "a ✓"],
+        ),
+        (
+            [*[("a", None)] * 2, 1, ("a", False), 1, ("a", False), 1, ("a", None), 1, ("a", True)],
             ["a…", "a ✗", "a…", "a ✓"],
         ),
         (
@@ -87,7 +91,7 @@ NOTICE: Final = "The model does not answer yet. Still trying…"
             ["a, b…", "a ✓, b ✓"],
         ),
     ],
-    ids=["notice", "long call", "a call failed", "Signal is away for a while"],
+    ids=["notice", "long call", "one call failed", "all calls failed", "Signal is away"],
 )
 @without_waiting
 async def test_message_names_running_tools(changes: list[Change], shown: list[str]) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.chat.history import NO_PAST, Past
-from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt
+from bot.chat.prompt import ANSWER_SHARE, Notes, Prompt, without_copies
 from bot.chat.quotes import UNSEEN, own_words
 from bot.llm.messages import BYTES_PER_TOKEN
 from bot.llm.models import ModelTraits
@@ -188,3 +188,16 @@ def test_reaction_line_cannot_be_left_and_its_words_are_not_the_persons() -> Non
     assert said.endswith(" Ada: why?")
     assert "a.example" not in own_words(content)
     assert own_words(content).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("[Mon 2026-11-30 00:35 UTC] Hi", "Hi"),
+        ("Short:\n[Mon 2026-11-30 00:35 UTC+01:00] No.", "Short:\nNo."),
+        ("[I reacted with ⏰ and wrote nothing.]", ""),
+        ("It was [Mon 2026-11-30 00:35 UTC].", "It was [Mon 2026-11-30 00:35 UTC]."),
+    ],
+)
+def test_lines_of_the_bot_that_a_model_copies_are_left_out(answer: str, shown: str) -> None:
+    assert without_copies(answer) == shown

@@ -43,3 +43,10 @@ def test_last_readable_list_is_shown() -> None:
         assert last_shown([first, second, asking_with(unreadable)]) == ("☑ look",)
     assert last_shown([first, second, asking()]) == ()
     assert last_shown([]) == ()
+
+
+def test_steps_that_are_mere_text_are_items() -> None:
+    assert last_shown([asking_with('{"items": ["buy carrots", "wash"]}')]) == (
+        "☐ buy carrots",
+        "☐ wash",
+    )

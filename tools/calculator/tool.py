@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Final
@@ -34,6 +35,15 @@ _FEET: Final = re.compile(
 """Feet and inches."""
 
 
+_SIGNS_OF_ARABIC: Final = str.maketrans("\u066a\u066b\u066c", "%.,")
+
+
+def in_ascii(expression: str) -> str:
+    """Return a text with the digits of all scripts, and Arabic signs of numbers, in ASCII."""
+    digits = (str(unicodedata.decimal(one)) if one.isdecimal() else one for one in expression)
+    return "".join(digits).translate(_SIGNS_OF_ARABIC)
+
+
 @asynccontextmanager
 async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
     """Provide the calculator, or raise ToolUnavailable; its processes start with the first call."""
@@ -52,6 +62,7 @@ async def open_calculator(sandboxes: SandboxPolicy) -> AsyncIterator[Tool]:
                 expression: 15% of 80; 2^10; sqrt(16); sin(radians(30)); 180 cm in ft and in;
                     5 ft 11 in in cm. A point for decimals, no currencies.
             """
+            expression = in_ascii(expression)
             if asked := conversion(expression):
                 return await units.call(json.dumps(asked))
             return await arithmetic.call(expression)

@@ -45,6 +45,7 @@ _BLIND: Final = (
     "{path} is an image, and you cannot see images. Say so to the person, if it matters; a program"
     " can tell you its size or its colours."
 )
+_TEXTS: Final = (".md", ".ics", ".yaml", ".yml", ".toml", ".ini", ".log", ".sh", ".rst")
 _TYPES: Final = mimetypes.MimeTypes()  # the library's own table, and nothing of the machine's
 
 Show = Callable[[Workspace, str], Awaitable[ToolOutput]]
@@ -96,6 +97,8 @@ async def send_file(
 
 def content_type_of(name: str) -> str:
     """Return a MIME type for a file name."""
+    if name.endswith(_TEXTS):
+        return "text/plain"  # phones open it; of the own types of these they show nothing
     guessed, packed = _TYPES.guess_type(name)
     return guessed if guessed is not None and packed is None else ANYTHING
 

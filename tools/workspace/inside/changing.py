@@ -52,8 +52,8 @@ def edit_file(
             " around it, or set replace_all."
         )
     _put(files, file_path, encoded(new_text.join(parts), encoding), make=False)
-    heading = [f"Replaced {count} times:"] if count > 1 else []
-    return "\n".join([*heading, *_changed(parts, new_text)]) or "Done."
+    times = f" {count} times" if count > 1 else ""
+    return "\n".join([f"Replaced{times} in {shown(file_path)}:", *_changed(parts, new_text)])
 
 
 def edit_notebook(
