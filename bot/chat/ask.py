@@ -417,8 +417,9 @@ class Questions:
         ]
         if message.chat.is_group:
             author = author_of(message)
-            mine = [one for one in here if self._may_answer(author, one)]
-            return self._fitting(message, mine) if message.mentions_bot else ()
+            here = [one for one in here if self._may_answer(author, one) and message.mentions_bot]
+            if len(here) != 1 or not here[0].has_no_options:
+                return self._fitting(message, here)
         if len(here) == 1:
             return here if here[0].takes(message) and here[0].came_before(message) else ()
         return self._fitting(message, here)

@@ -462,7 +462,10 @@ def overheard_line(message: OverheardMessage, zone: str = UNKNOWN_ZONE) -> str:
 def further_lines(questions: Iterable[StoredQuestion], rung: Iterable[StoredReminder]) -> list[str]:
     """Return lines that tell of the model's open questions in a chat, and of its reminders."""
     return [
-        *(STILL_ASKED.format(question=one_line(one.terms.text)) for one in questions),
+        *(
+            STILL_ASKED.format(question=one_line(" / ".join((one.terms.text, *one.terms.options))))
+            for one in questions
+        ),
         *(RUNG.format(text=one_line(one.text)) for one in rung),
     ]
 

@@ -29,7 +29,7 @@ async def test_edit_of_a_waiting_message_keeps_its_place() -> None:
         release.set()
         first, _, answer = [(await here.answer()).text for _ in range(3)]
     assert first.endswith("first")
-    assert [line.partition("] ")[2] for line in answer.splitlines()] == ["second", "third"]
+    assert [line.rpartition(" ")[2] for line in answer.splitlines()] == ["second", "third"]
 
 
 async def test_only_the_author_edits_a_message() -> None:

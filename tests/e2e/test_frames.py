@@ -28,7 +28,7 @@ SEEN: Final[dict[str, str | None]] = {
     "group_text": SILENCE,  # overheard
     "group_mention": "what is this?",
     "quote_reply": "no, the other one",
-    "quote_of_image": "what is on it?",
+    "quote_of_image": "[You do not see the small copy of the picture.]",
     "attachment_image": "[the image, which you cannot read; the person was told so]",
     "attachment_voice": CANNOT_LISTEN,
     "attachment_long_text": "<full text, >2000 bytes>",

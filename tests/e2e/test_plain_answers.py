@@ -162,7 +162,7 @@ async def test_command_or_file_leaves_a_question_open_and_the_model_is_told_of_i
         assert {(await here.answer()).text for _ in range(2)} == {STILL_OPEN, "Nice."}
         told = here.model.requests[1]["messages"][-1]["content"]
         assert await here.asked("red") == "Red it is."
-    assert STILL_ASKED.format(question="Which colour?") in told
+    assert STILL_ASKED.format(question="Which colour? / Red / Green / Blue") in told
     assert here.told() == "The person chose: Red"
 
 
@@ -290,13 +290,18 @@ async def test_free_words_have_to_be_a_reply_if_another_question_is_open() -> No
     assert here.told() == "The person chose: Red"
 
 
-async def test_in_a_group_only_a_reply_answers_a_question_without_options() -> None:
+@pytest.mark.parametrize("how", ["mentions", "replies"])
+async def test_in_a_group_words_of_the_asker_to_the_bot_answer_a_question_without_options(
+    how: str,
+) -> None:
     async with with_polls(script(ask_openly(), text("Hello."), text("The wall."))) as here:
         asked = await question(here, "paint something", group=GROUP, mention=True)
-        await here.signal.say("the floor", author=BEN, group=GROUP)
-        assert await here.asked("hi", group=GROUP, mention=True) == "Hello."
-        assert await here.asked("the wall", group=GROUP, quote=asked.timestamp) == "The wall."
-    assert here.told() == ANSWERED.format(words="the wall")
+        await here.signal.say("the floor", group=GROUP)
+        assert await here.asked("hi", author=BEN, group=GROUP, mention=True) == "Hello."
+        to_bot = {"mention": True} if how == "mentions" else {"quote": asked.timestamp}
+        assert await here.asked("the wall", group=GROUP, **to_bot) == "The wall."
+    assert here.results()[0].startswith(ANSWERED.partition("{")[0])
+    assert "the wall" in here.told()
 
 
 @pytest.mark.parametrize("how", ["edit", "deletion"])

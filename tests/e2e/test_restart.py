@@ -39,7 +39,7 @@ async def test_after_a_crash_the_sign_of_progress_still_says_how_earlier_calls_e
     async with world(steps) as here:
         async with killed_bot(here.settings()):
             await here.let_think("What is 127*43?", requests=3)
-            before = "🔧 Using calculate ✗, date_time ✓"
+            before = "🔧 Using calculate ✓, date_time ✓"
             await here.signal.until(lambda: here.signal.sent[-1].text == before)
             shown = here.signal.sent[-1].timestamp
             await there_is(here, f"SELECT 1 FROM turns WHERE progress_timestamp = {shown}")
