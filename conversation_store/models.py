@@ -116,6 +116,7 @@ class ReceivedMessage:
         view_once: its files are never stored.
         edited: its words were changed after it was written.
         mentions_bot: in a group, it is meant for the bot, and not as a reply.
+        answers: the bot's question that it answers, if the model cannot see that; never stored.
         target_author: ACI of the author of the message that an edit or a deletion is about.
         target_timestamp: timestamp of that message.
     """
@@ -136,6 +137,7 @@ class ReceivedMessage:
     view_once: bool = False
     edited: bool = False
     mentions_bot: bool = False
+    answers: str = ""
     target_author: str | None = None
     target_timestamp: int | None = None
 

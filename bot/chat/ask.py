@@ -21,6 +21,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
+from cachetools import LRUCache
 
 from bot.backoff import Backoff, set_within
 from bot.chat.door import author_of
@@ -86,6 +87,9 @@ MAX_OPEN_IN_CHAT: Final = 10
 
 MAX_TOLD_CHARACTERS: Final = 200
 """Length of an open question, as later turns of the chat are told it."""
+
+MAX_ANSWERED: Final = 1_000
+"""Questions of the model whose answers are in memory; `Questions.answered` has them by row."""
 
 MAX_EARLY: Final = 20
 """Reactions and votes that a chat keeps while a question is being sent."""
@@ -182,6 +186,7 @@ class Questions:
     poll_over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _early: dict[ChatId, list[Reaction | PollVote]] = field(default_factory=dict, init=False)
+    answered: LRUCache[int, str] = field(default_factory=lambda: LRUCache(MAX_ANSWERED), init=False)
     _silence_from: float = field(default=0.0, init=False)
 
     async def resume(self) -> None:
@@ -470,14 +475,12 @@ class Questions:
         if question.fits(message) or not await self._joins(message, question):
             return await self._take(question, text, author, message.text, message=accepted)
         below = answer_of(question.stored.terms, BELOW, in_own_words=True)
+        self.answered[accepted.id] = question.stored.terms.text
         await self._take(question, below or text, author)
         return False
 
     async def _joins(self, message: ReceivedMessage, question: OpenQuestion) -> bool:
-        """Whether the turn of a question can read a message as one of its own.
-
-        Not a reply: the turn would read the question again, and could not check the quote.
-        """
+        """Whether the turn of a question can read a message as its own; a reply's quote is unsure."""
         is_short = not message.quote and len(message.text.encode()) <= MAX_JOINED_BYTES
         is_own = message.author == question.stored.terms.asker
         return is_own and is_short and await self.store.questions.may_join(question.stored.id)

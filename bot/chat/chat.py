@@ -34,6 +34,7 @@ from bot.chat.joining import (
     TurnStopped,
     Work,
     joined_into_one,
+    rewritten,
 )
 from bot.chat.outbox import Notices
 from bot.chat.presence import Presence
@@ -170,8 +171,7 @@ class Chat:
 
     def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
         """Delete the files of messages on the Signal side."""
-        messages = (message for each in accepted for message in each.messages)
-        self.chats.file_cleanup.files_of(*messages)
+        self.chats.file_cleanup.files_of(*(one for each in accepted for one in each.messages))
 
     # Answering
 
@@ -409,7 +409,7 @@ class Chat:
             self.add(edit, urgent=self.is_urgent(edit))
             return True
         # Stored steps of the turn are about the old words.
-        revised = replace(target, message=target.message.after(edit.message), begun=False)
+        revised = replace(rewritten(target, edit, self.chats.questions.answered), begun=False)
         waits = self.turn is None or not self.turn.change(revised.id, revised)
         if waits and self.is_urgent(revised):
             self.queue.replace(revised.id, None)
@@ -449,7 +449,7 @@ class Chat:
             await self.chats.store.changes.take_back_answer(edit, target_id)
             self._begin_again(pieces)
             return
-        revised = replace(target, message=target.message.after(edit.message))
+        revised = rewritten(target, edit, self.chats.questions.answered)
         self._begin_again(revised if piece is target else piece for piece in pieces)
         await self._merge(edit, target)
 

@@ -8,7 +8,7 @@ new message cancels the request, and the turn asks again with it.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
@@ -222,7 +222,7 @@ class RunningTurn:
             raise self._interruption from None
         finally:
             if self._interruption is not TurnStopped:
-                changed = [self._changes.get(piece.id, piece) for piece in self.pieces]
+                changed = [self._changes.get(piece.id, _alone(piece)) for piece in self.pieces]
                 self.pieces[:] = [piece for piece in changed if piece is not None]
             metrics.RUNNING_TURNS.dec()
             if self._ended is not None:
@@ -346,6 +346,22 @@ class RunningTurn:
             and self.is_verified(message.author)
         )
         return following if joins else None
+
+
+def rewritten(
+    piece: AcceptedMessage, edit: AcceptedMessage, answered: Mapping[int, str]
+) -> AcceptedMessage:
+    """Return a message as its edit reads; `answered`: questions of its turn by the answers' rows.
+
+    The turn starts again, so the model no longer sees which question the message answers.
+    """
+    message = piece.message.after(edit.message)
+    return replace(piece, message=replace(message, answers=answered.get(piece.id, "")))
+
+
+def _alone(piece: AcceptedMessage) -> AcceptedMessage:
+    """Return a message without the question: the words that led to it may have changed."""
+    return replace(piece, message=replace(piece.message, answers=""))
 
 
 def joined_into_one(pieces: Sequence[AcceptedMessage]) -> AcceptedMessage | None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from bot.chat.history import Past
 from bot.chat.namesakes import NAMELESS
-from bot.chat.quotes import one_line, reacted, reply
+from bot.chat.quotes import answer_to, one_line, reacted, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
 from bot.llm.rearranged import MAX_IMAGES, latest_images
@@ -444,6 +444,8 @@ def _line(message: ReceivedMessage, text: str, zone: str) -> str:
     quote = reply(message, message.quote) if message.quote is not None else ""
     if message.kind == "scheduled":
         quote = SCHEDULED
+    elif message.answers:
+        quote = answer_to(message.answers)
     if not message.chat.startswith("group:"):
         return f"{at} {quote}{text}"
     # Indented from the second line on, so that no line can begin with another author.

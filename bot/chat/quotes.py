@@ -108,6 +108,11 @@ def reply(message: ReceivedMessage, quote: ReceivedQuote) -> str:
     return f"[in reply to {whose}:]\n{mark(quoted, frame, MAX_MARKED_BYTES)}\n"
 
 
+def answer_to(question: str) -> str:
+    """Return the line before an answer to a question of the bot; the model wrote the question."""
+    return f"{_YOURS}{shortened(one_line(question), MAX_CHARACTERS)}”] "
+
+
 def reacted(emoji: str, answer: str, name: str = "") -> str:
     """Return the line that tells of a reaction to an answer; in a group with the person's name."""
     words = shortened(one_line(answer), _REACTED_CHARACTERS)

@@ -119,11 +119,13 @@ async def test_deleted_words_instead_of_a_yes_are_gone_with_their_turn() -> None
 
 
 @pytest.mark.parametrize(
-    ("step", "find"),
-    [(tool_calls(WRITE), question), (ask(), question), (propose(), proposed)],
+    ("step", "find", "is_question_of_model"),
+    [(tool_calls(WRITE), question, False), (ask(), question, True), (propose(), proposed, True)],
     ids=["call", "choice", "plan"],
 )
-async def test_edited_answer_is_answered_as_it_reads_now(step: Step, find: Asked) -> None:
+async def test_edited_answer_is_answered_as_it_reads_now(
+    step: Step, find: Asked, is_question_of_model: bool
+) -> None:
     think = held(asyncio.Event(), text("Never."))
     async with story(script(step, think, text("Pale it is.")), with_notes) as here:
         await here.signal.say("get milk")
@@ -132,7 +134,9 @@ async def test_edited_answer_is_answered_as_it_reads_now(step: Step, find: Asked
         await here.signal.edit("a pale one", said)
         assert (await here.answer()).text == "Pale it is."
         await gone(here, "my secret")
-    last = json.dumps(here.model.requests[-1]["messages"])
+    last = json.dumps(here.model.requests[-1]["messages"], ensure_ascii=False)
+    if is_question_of_model:  # without its call, the model would not know what that answers
+        assert "[in reply to your message: “" in here.told()
     assert "a pale one" in last
     assert "get milk" in last
     assert "my secret" not in last
