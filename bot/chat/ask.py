@@ -480,7 +480,7 @@ class Questions:
         return False
 
     async def _joins(self, message: ReceivedMessage, question: OpenQuestion) -> bool:
-        """Whether the turn of a question can read a message as its own; a reply's quote is unsure."""
+        """Whether the turn of a question can read a message as its own; a reply has a quote."""
         is_short = not message.quote and len(message.text.encode()) <= MAX_JOINED_BYTES
         is_own = message.author == question.stored.terms.asker
         return is_own and is_short and await self.store.questions.may_join(question.stored.id)
