@@ -14,6 +14,7 @@ from tests.e2e.running_bot import running_bot, story, world
 from tests.e2e.test_approvals import WRITE, notes, question, with_notes
 from tests.e2e.test_reactions import TRANSPORTS, side
 from tests.e2e.test_reminders import at, remind
+from tests.e2e.traces import there
 from tests.fakes.openai_server import script, status, text, tool_calls
 from tests.fakes.signal_side import Sent
 
@@ -99,6 +100,7 @@ async def test_question_about_a_call_is_a_block_in_the_persons_language(transpor
             await bot.people.say("Bitte schreib auf: Milch")
             await bot.people.until(lambda: bool(bot.texts()))
             asked = bot.people.sent[-1]
+            await there(bot.here, str(asked.timestamp))  # until then, words answer nothing
             await bot.people.say("Ja, mach das")
             await bot.people.until(lambda: "Gemacht." in bot.texts())
         assert notes(bot.here) == f"{MILK[1]['text']}\n"
