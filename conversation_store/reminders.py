@@ -63,7 +63,7 @@ def rung(db: Session, chat: ChatId) -> tuple[StoredReminder, ...]:
     rows = db.run(
         f"{SELECT} text IS NOT NULL AND kind = 'reminder' AND id IN"
         " (SELECT reminder_id FROM outbox WHERE chat = ?1 AND reminder_id IS NOT NULL"
-        " AND created_at > (SELECT max(started_at) FROM turns WHERE chat = ?1))"
+        " AND created_at > (SELECT started_at FROM turns WHERE chat = ?1 ORDER BY id DESC LIMIT 1))"
         " ORDER BY due_at LIMIT ?2",
         *(chat, MAX_RUNG),
     )
