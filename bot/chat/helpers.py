@@ -42,6 +42,9 @@ NOT_FOR_HELPERS: Final = frozenset(
 )
 """Tools that talk to the person, or have effects beyond the turn."""
 
+OF_THE_CHAT: Final = frozenset({"search_chat", "recall", "catch_up", "list_reminders"})
+"""Tools that show what people said; a helper has them only if its task names them."""
+
 _GONE: Final = "This call is not open any more."
 _NOTHING: Final = (
     "The helper had nothing to say. Give it the task in other words, or do it yourself."
@@ -64,7 +67,7 @@ async def delegate(help_with: HelpWith, task: Task, tools: Names = ()) -> ToolOu
 
     Args:
         task: All that it has to know, and what to return. It does not see this chat.
-        tools: Names of tools. Default: all that only read.
+        tools: Names of tools. Default: all that only read, without those about this chat.
     """
     return await help_with(task, tools)
 
@@ -154,7 +157,8 @@ class Helpers:
             if tool.name not in NOT_FOR_HELPERS
         }
         if not names:
-            return frozenset(name for name, tool in possible.items() if tool.only_reads)
+            reading = {name for name, tool in possible.items() if tool.only_reads}
+            return frozenset(reading - OF_THE_CHAT)
         if any(name not in possible for name in names):
             raise InvalidArguments(f"A helper can have these tools: {', '.join(possible)}.")
         return frozenset(names)

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from bot.chat import helpers
-from bot.chat.helpers import NOT_FOR_HELPERS
+from bot.chat.helpers import NOT_FOR_HELPERS, OF_THE_CHAT
 from bot.chat.turn import MAX_HELPERS_AT_ONCE
 from bot.cli.check import tools as findings
 from bot.observability import metrics
@@ -91,7 +91,7 @@ async def test_without_names_a_helper_has_the_tools_that_only_read() -> None:
     has = set(offered(minds.asked_by_helpers[0]))
     assert {"calculate", "notes_read", "read_file", "web_fetch"} <= has
     assert not has & {"notes_write", "write_file", "delete_file", "send_file", "run_command"}
-    assert not has & NOT_FOR_HELPERS
+    assert not has & (NOT_FOR_HELPERS | OF_THE_CHAT)
 
 
 async def test_a_helper_has_the_tools_that_are_named_and_calls_no_other() -> None:
