@@ -85,13 +85,18 @@ class ChangeStore(Aggregate):
         return replace(target, message=message)
 
     @writes_and_scrubs_soon
-    def take_back_answer(self, db: Session, edit: AcceptedMessage, answer: int) -> None:
+    def take_back_answer(self, db: Session, edit: AcceptedMessage, answer: AcceptedMessage) -> None:
         """Delete the turn whose question an edited message had answered, and end the edit.
 
-        The turn's own messages wait for a new turn.
+        The turn's own messages wait for a new turn, and the answer, as it reads now, is one of
+        them. The turn's progress message and its questions are withdrawn.
         """
-        questions.revoke_given_by(db, [answer])
-        deletion.forget(db, [messages.turn_of(db, answer)])
+        turn_id = messages.turn_of(db, answer.id)
+        questions.revoke_given_by(db, [answer.id])
+        _withdraw(db, edit.message.chat, turn_id, self._now_ms(), with_answer=False)
+        deletion.forget(db, [turn_id])
+        messages.reopen(db, answer)
+        messages.join(db, answer.id, turn_id)
         messages.close(db, edit.id, messages.MERGED)
 
     @writes_and_scrubs

@@ -267,6 +267,12 @@ def change(db: Session, row: int, message: ReceivedMessage) -> None:
     )
 
 
+def reopen(db: Session, answer: AcceptedMessage) -> None:
+    """Let a message that was closed wait again, with new words."""
+    db.run("UPDATE inbox SET state = 'waiting', outcome = NULL WHERE id = ?", answer.id)
+    change(db, answer.id, answer.message)
+
+
 def join(db: Session, row: int, turn_id: int) -> None:
     """Add a message to the turn of an earlier one."""
     db.run("UPDATE inbox SET turn_id = ? WHERE id = ?", turn_id, row)

@@ -44,6 +44,7 @@ from bot.chat.question_messages import (
     poll_of,
     question_messages,
     styled_messages,
+    told_question,
 )
 from bot.language.languages import Languages
 from bot.observability import metrics
@@ -201,8 +202,7 @@ class Questions:
 
     def of_model(self, chat: ChatId) -> tuple[StoredQuestion, ...]:
         """Return the open questions of the model in a chat, oldest first."""
-        here = self._of_chats.get(chat, ())
-        return tuple(one.stored for one in here if not one.is_about_call)
+        return tuple(one.stored for one in self._of_chats.get(chat, ()) if not one.is_about_call)
 
     def asks(self, chat: ChatId, timestamp: int) -> bool:
         """Whether a message of the bot is an open question."""
@@ -472,10 +472,10 @@ class Questions:
     async def _is_taken(self, question: OpenQuestion, text: str, accepted: AcceptedMessage) -> bool:
         """Take an answer; False if the question has one already, or if the message goes on."""
         message, author = accepted.message, author_of(accepted.message)
+        self.answered[accepted.id] = told_question(question.stored)
         if question.fits(message) or not await self._joins(message, question):
             return await self._take(question, text, author, message.text, message=accepted)
         below = answer_of(question.stored.terms, BELOW, in_own_words=True)
-        self.answered[accepted.id] = question.stored.terms.text
         await self._take(question, below or text, author)
         return False
 

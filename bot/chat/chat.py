@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -26,6 +26,7 @@ from bot.chat.ask import NEXT_MESSAGE, OpenQuestion, Questions
 from bot.chat.door import Door, author_of
 from bot.chat.handler import ChatHandler, TurnForgotten
 from bot.chat.joining import (
+    EDIT_ANSWERED_MS,
     MAX_RUNNING_TURNS,
     Queue,
     Room,
@@ -33,6 +34,7 @@ from bot.chat.joining import (
     TurnChanged,
     TurnStopped,
     Work,
+    as_edited,
     joined_into_one,
     rewritten,
 )
@@ -58,9 +60,6 @@ from conversation_store.models import (
 from conversation_store.store import ConversationStore
 
 log = structlog.get_logger()
-
-EDIT_ANSWERED_MS: Final = 600_000
-"""If a message is edited within this time after its answer, the bot edits the answer."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -115,8 +114,8 @@ class Chat:
 
     async def _goes_on_before(self, item: AcceptedMessage) -> bool:
         """Queue turns whose questions were just answered, and the message behind them."""
-        questions = self.chats.questions
-        answered = [one for one in self.suspended if not questions.awaited_by(self.id, one)]
+        asks = self.chats.questions.awaited_by
+        answered = [one for one in self.suspended if not asks(self.id, one)]
         if answered:
             self.queue.add(item, before=item.id)
             for turn_id in answered:
@@ -138,11 +137,11 @@ class Chat:
 
     def answered_by(self, message: ReceivedMessage) -> Sequence[OpenQuestion]:
         """Return the questions that a message may answer, if the person's key is trusted."""
-        is_verified = self.chats.door.identities.is_verified(message.author)
         is_command = self.chats.replies.command_in(message) is not None
-        if message.kind == "scheduled" or is_command or not is_verified:
+        if message.kind == "scheduled" or is_command:
             return ()
-        return self.chats.questions.answered_by(message)
+        is_verified = self.chats.door.identities.is_verified(message.author)
+        return self.chats.questions.answered_by(message) if is_verified else ()
 
     async def settle(self, accepted: AcceptedMessage, questions: Sequence[OpenQuestion]) -> None:
         """Take a message as the answer to a question, or say why it does not count."""
@@ -162,12 +161,11 @@ class Chat:
         stored = await self.chats.store.turns.answer(accepted, (said,), outcome=outcome)
         await self.chats.notices.outbox.deliver(stored)
 
-    def notice(self, message: ReceivedMessage) -> None:
+    def notice(self, one: ReceivedMessage) -> None:
         """Show at once that a message was accepted."""
-        if message.kind != "scheduled":
-            self.chats.presence.noticed(
-                self.id, message.author, message.timestamp, received_at=message.received_at
-            )
+        show, at = self.chats.presence.noticed, one.received_at
+        if one.kind != "scheduled":
+            show(self.id, one.author, one.timestamp, received_at=at)
 
     def _clean(self, accepted: Iterable[AcceptedMessage]) -> None:
         """Delete the files of messages on the Signal side."""
@@ -179,9 +177,8 @@ class Chat:
         """Answer a message even if something fails, and send the answer; raises StoreError."""
         chats = self.chats
         if accepted.message.kind == "edit":
-            outcome, accepted = await chats.store.changes.settle_edit(
-                accepted, answered_within_ms=EDIT_ANSWERED_MS
-            )
+            settle = chats.store.changes.settle_edit
+            outcome, accepted = await settle(accepted, answered_within_ms=EDIT_ANSWERED_MS)
             if outcome == "too_late":
                 self._clean([accepted])
                 return
@@ -354,20 +351,19 @@ class Chat:
         self.end([turn_id])
         return accepted
 
-    async def _take_suspended_with(self, inbox_id: int) -> AcceptedMessage | None:
+    async def _take_suspended_with(self, row: int) -> AcceptedMessage | None:
         """End the suspended turn that answers a message, and return its messages."""
-        if not self.suspended:
-            return None
-        return await self._take_suspended(await self.chats.store.questions.turn_of(inbox_id))
+        turn_id = await self.chats.store.questions.turn_of(row) if self.suspended else row
+        return await self._take_suspended(turn_id)
 
     async def go_on(self, turn_id: int) -> None:
         """Queue a turn that has its answers, if it is still suspended."""
         if (accepted := await self._take_suspended(turn_id)) is not None:
             self.add(accepted, urgent=self.is_urgent(accepted), before=turn_id)
 
-    async def restart(self, turn_id: int) -> None:
+    async def restart(self, turn: int) -> None:
         """Start a turn again, if it is still suspended."""
-        if (waited := await self._take_suspended(turn_id)) is not None:
+        if (waited := await self._take_suspended(turn)) is not None:
             await self._restart(waited)
 
     async def _restart(self, waited: AcceptedMessage, closed: Collection[int] = ()) -> None:
@@ -399,8 +395,10 @@ class Chat:
             if waited is not None:
                 await self._answer_afresh(waited, edit, target_id)
                 return True
-            if await self._restarts_without_answer(target_id):
-                await store.changes.take_back_answer(edit, target_id)
+            answer = as_edited(edit, target_id, self.chats.questions.answered)
+            if await self._restarts_without(target_id, answer):
+                await store.changes.take_back_answer(edit, answer)
+                await self._send_removals()
                 return False
             if await self._edit_among_waiting(edit, target_id):
                 return True
@@ -420,10 +418,7 @@ class Chat:
         return waits
 
     async def _edit_among_waiting(self, edit: AcceptedMessage, target_id: int) -> bool:
-        """Edit a message that waits joined to an earlier one; return whether there is such a one.
-
-        Their turn may have begun before it waited for people or for a restart.
-        """
+        """Edit a message that waits joined to an earlier one; return whether there is one."""
         pieces = [replace(piece, begun=False) for piece in self.queue.holding(target_id)]
         for number, piece in enumerate(pieces):
             if piece.id == target_id:
@@ -446,8 +441,10 @@ class Chat:
         pieces = [replace(waited, joined=()), *waited.joined]
         target = next((piece for piece in pieces if piece.id == target_id), None)
         if target is None:  # it answered a question of the turn
-            await self.chats.store.changes.take_back_answer(edit, target_id)
-            self._begin_again(pieces)
+            answer = as_edited(edit, target_id, self.chats.questions.answered)
+            await self.chats.store.changes.take_back_answer(edit, answer)
+            self._begin_again([*pieces, answer])
+            await self._send_removals()
             return
         revised = rewritten(target, edit, self.chats.questions.answered)
         self._begin_again(revised if piece is target else piece for piece in pieces)
@@ -473,7 +470,7 @@ class Chat:
         waited = None
         if known is not None:
             waited = await self._take_suspended_with(known)
-            await self._restarts_without_answer(known)
+            await self._restarts_without(known)
         unseen = chats.notices.languages.say(self.id, UNSEEN)
         closed, told, note = await chats.store.changes.forget(deletion, unseen=unseen)
         if note is not None:
@@ -507,12 +504,15 @@ class Chat:
         for removal in await self.chats.store.outbox.removals(self.id):
             self.chats.notices.queue(removal)
 
-    async def _restarts_without_answer(self, row: int) -> bool:
+    async def _restarts_without(self, row: int, new: AcceptedMessage | None = None) -> bool:
         """Restart the running turn if a message answered one of its questions; return whether."""
         turn_id, turn = await self.chats.store.questions.turn_of(row), self.turn
         if turn is None or turn.piece(row) is not None:
             return False
-        return turn.change(turn_id, turn.piece(turn_id))
+        restarts = turn.change(turn_id, turn.piece(turn_id))
+        if restarts and new is not None:
+            turn.start_again_with(new)
+        return restarts
 
     def _unanswered(self, inbox_id: int) -> AcceptedMessage | None:
         """Return the current text of a message in the running turn or in the queue."""

@@ -166,6 +166,9 @@ MAX_CANCELLED: Final = 3
 """Cancelled requests of one turn. Each costs money, so later messages wait for their turn."""
 
 
+EDIT_ANSWERED_MS: Final = 600_000
+"""If a message is edited within this time after its answer, the bot edits the answer."""
+
 MAX_RUNNING_TURNS: Final = 1_024
 """Turns in progress in all chats together; the others wait in their queues."""
 
@@ -255,6 +258,11 @@ class RunningTurn:
         self._changes[inbox_id] = instead
         self._interrupt(TurnChanged)
         return True
+
+    def start_again_with(self, piece: AcceptedMessage) -> None:
+        """Start again with one more message."""
+        self.pieces.append(piece)
+        self.change(piece.id, piece)
 
     @property
     def is_stopped(self) -> bool:
@@ -357,6 +365,16 @@ def rewritten(
     """
     message = piece.message.after(edit.message)
     return replace(piece, message=replace(message, answers=answered.get(piece.id, "")))
+
+
+def as_edited(edit: AcceptedMessage, row: int, answered: Mapping[int, str]) -> AcceptedMessage:
+    """Return an edited message that is closed, as it reads now; `answered`: see `rewritten`."""
+    message = edit.message
+    key = message.target_timestamp or message.timestamp
+    new = replace(
+        message, kind="message", timestamp=key, edited=True, answers=answered.get(row, "")
+    )
+    return AcceptedMessage(row, replace(new, target_author=None, target_timestamp=None))
 
 
 def _alone(piece: AcceptedMessage) -> AcceptedMessage:

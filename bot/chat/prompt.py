@@ -18,6 +18,7 @@ from typing import Final
 
 from bot.chat.history import Past
 from bot.chat.namesakes import NAMELESS
+from bot.chat.question_messages import told_question
 from bot.chat.quotes import answer_to, one_line, reacted, reply
 from bot.llm.messages import BYTES_PER_TOKEN, IMAGE_TOKENS
 from bot.llm.models import ModelTraits
@@ -464,10 +465,7 @@ def overheard_line(message: OverheardMessage, zone: str = UNKNOWN_ZONE) -> str:
 def further_lines(questions: Iterable[StoredQuestion], rung: Iterable[StoredReminder]) -> list[str]:
     """Return lines that tell of the model's open questions in a chat, and of its reminders."""
     return [
-        *(
-            STILL_ASKED.format(question=one_line(" / ".join((one.terms.text, *one.terms.options))))
-            for one in questions
-        ),
+        *(STILL_ASKED.format(question=one_line(told_question(one))) for one in questions),
         *(RUNG.format(text=one_line(one.text)) for one in rung),
     ]
 

@@ -18,6 +18,7 @@ from conversation_store.models import (
     Attachment,
     ChatId,
     QuestionTerms,
+    StoredQuestion,
     StyledText,
     StyleRange,
     TextStyle,
@@ -116,6 +117,11 @@ def how_to_answer(terms: QuestionTerms, *, minutes: float) -> list[str]:
     if terms.needs_admin:
         said.append(ADMIN_NEEDED)
     return said
+
+
+def told_question(question: StoredQuestion) -> str:
+    """Return the beginning of a question of the model with its options, for later requests."""
+    return " / ".join(filter(None, (question.terms.text, *question.terms.options)))
 
 
 def asked_back(terms: QuestionTerms) -> str:

@@ -142,6 +142,23 @@ async def test_edited_answer_is_answered_as_it_reads_now(
     assert "my secret" not in last
 
 
+@pytest.mark.parametrize("how", ["types", "replies"])
+async def test_edited_choice_is_told_next_to_its_question(how: str) -> None:
+    think = held(asyncio.Event(), text("Never."))
+    async with story(script(ask(), think, text("Blue it is."))) as here:
+        asked = await question(here, "paint it")
+        quote = asked.timestamp if how == "replies" else None
+        said = await here.let_think("the second one", requests=2, quote=quote)
+        await here.signal.edit("the third one", said)
+        assert (await here.answer()).text == "Blue it is."
+        await here.signal.until(lambda: bool(here.signal.deleted))
+        assert [at for _, at in here.signal.deleted] == [asked.timestamp]
+    last = here.told()
+    assert "paint it" in last
+    assert last.endswith("message: “Which colour? / Red / Green / Blue”] the third one")
+    assert "second" not in last
+
+
 async def test_second_message_after_a_question_joins_the_turn_of_the_first() -> None:
     async with story(script(ask(), text("Blue it is."), text("Blue it is."))) as here:
         await question(here, "paint it")
