@@ -422,7 +422,7 @@ class Chat:
         pieces = [replace(piece, begun=False) for piece in self.queue.holding(target_id)]
         for number, piece in enumerate(pieces):
             if piece.id == target_id:
-                pieces[number] = replace(piece, message=piece.message.after(edit.message))
+                pieces[number] = rewritten(piece, edit, self.chats.questions.answered)
                 self.queue.replace(pieces[0].id, joined_into_one(pieces))
                 await self._merge(edit, piece)
                 return True
@@ -466,6 +466,7 @@ class Chat:
 
     async def _forget(self, deletion: AcceptedMessage) -> None:
         chats = self.chats
+        chats.questions.answered.clear()  # the deleted message may have led to a question
         known = await chats.store.messages.find_target(deletion.message)
         waited = None
         if known is not None:
@@ -509,10 +510,7 @@ class Chat:
         turn_id, turn = await self.chats.store.questions.turn_of(row), self.turn
         if turn is None or turn.piece(row) is not None:
             return False
-        restarts = turn.change(turn_id, turn.piece(turn_id))
-        if restarts and new is not None:
-            turn.start_again_with(new)
-        return restarts
+        return turn.change(turn_id, turn.piece(turn_id), also=new)
 
     def _unanswered(self, inbox_id: int) -> AcceptedMessage | None:
         """Return the current text of a message in the running turn or in the queue."""
@@ -681,6 +679,7 @@ class Chats:
         """Forget a suspended turn whose message has expired."""
         with self.open(accepted.message.chat) as chat:
             chat.end([accepted.id])
+        self.questions.answered.clear()
         self.file_cleanup.files_of(*accepted.messages)
 
     async def restart_deleted(self) -> None:

@@ -8,7 +8,7 @@ new message cancels the request, and the turn asks again with it.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
@@ -251,18 +251,22 @@ class RunningTurn:
             if one.author == person
         ]
 
-    def change(self, inbox_id: int, instead: AcceptedMessage | None) -> bool:
-        """Start again with a changed message, or without it; False if the turn lacks it."""
+    def change(
+        self, inbox_id: int, instead: AcceptedMessage | None, also: AcceptedMessage | None = None
+    ) -> bool:
+        """Start again with a changed message, or without it; False if the turn lacks it.
+
+        Args:
+            also: one more message.
+        """
         if self.piece(inbox_id) is None:
             return False
         self._changes[inbox_id] = instead
+        if also is not None:
+            self.pieces.append(also)
+            self._changes[also.id] = also
         self._interrupt(TurnChanged)
         return True
-
-    def start_again_with(self, piece: AcceptedMessage) -> None:
-        """Start again with one more message."""
-        self.pieces.append(piece)
-        self.change(piece.id, piece)
 
     @property
     def is_stopped(self) -> bool:
@@ -357,24 +361,36 @@ class RunningTurn:
 
 
 def rewritten(
-    piece: AcceptedMessage, edit: AcceptedMessage, answered: Mapping[int, str]
+    piece: AcceptedMessage, edit: AcceptedMessage, answered: MutableMapping[int, str]
 ) -> AcceptedMessage:
     """Return a message as its edit reads; `answered`: questions of its turn by the answers' rows.
 
     The turn starts again, so the model no longer sees which question the message answers.
     """
     message = piece.message.after(edit.message)
-    return replace(piece, message=replace(message, answers=answered.get(piece.id, "")))
+    return replace(piece, message=replace(message, answers=_kept(answered, piece.id)))
 
 
-def as_edited(edit: AcceptedMessage, row: int, answered: Mapping[int, str]) -> AcceptedMessage:
+def as_edited(
+    edit: AcceptedMessage, row: int, answered: MutableMapping[int, str]
+) -> AcceptedMessage:
     """Return an edited message that is closed, as it reads now; `answered`: see `rewritten`."""
     message = edit.message
     key = message.target_timestamp or message.timestamp
-    new = replace(
-        message, kind="message", timestamp=key, edited=True, answers=answered.get(row, "")
-    )
+    new = replace(message, kind="message", timestamp=key, edited=True, answers=_kept(answered, row))
     return AcceptedMessage(row, replace(new, target_author=None, target_timestamp=None))
+
+
+def _kept(answered: MutableMapping[int, str], row: int) -> str:
+    """Return the question that a message answers; forget all others.
+
+    The edited message may have led to them, and nobody may be told what its old words have made.
+    """
+    question = answered.get(row, "")
+    answered.clear()
+    if question:
+        answered[row] = question
+    return question
 
 
 def _alone(piece: AcceptedMessage) -> AcceptedMessage:

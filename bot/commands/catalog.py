@@ -95,7 +95,7 @@ def told_to_model(commands: Container[Command], retention_days: int, *, speaks: 
     """Return what the model is told of the commands, and of how long messages are kept."""
     told = {one.name: why for one, why in TOLD.items() if one in commands}
     if not speaks:
-        del told[behaviour.voice.name]
+        told.pop(behaviour.voice.name, None)
     named = (f"!{name} ({why})" if why else f"!{name}" for name, why in told.items())
     days = f"{retention_days} days" if retention_days else "no longer than their answer takes"
     return FOR_THE_MODEL.format(commands=", ".join(named), days=days)

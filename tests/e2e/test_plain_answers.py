@@ -159,6 +159,21 @@ async def test_edited_choice_is_told_next_to_its_question(how: str) -> None:
     assert "second" not in last
 
 
+async def test_question_that_old_words_led_to_is_not_told_with_an_edited_answer() -> None:
+    thinking = [held(asyncio.Event(), text("Never.")) for _ in range(2)]
+    async with story(script(ask("Which secret?"), *thinking, text("Pale it is."))) as here:
+        asked_for = await here.signal.say("paint my secret")
+        await question(here)
+        said = await here.let_think("a paler one", requests=2)
+        await here.signal.edit("paint it", asked_for)
+        await here.model.wait_for_requests(3)
+        await here.signal.edit("a pale one", said)
+        assert (await here.answer()).text == "Pale it is."
+    last = json.dumps(here.model.requests[-1]["messages"])
+    assert "a pale one" in last
+    assert "secret" not in last
+
+
 async def test_second_message_after_a_question_joins_the_turn_of_the_first() -> None:
     async with story(script(ask(), text("Blue it is."), text("Blue it is."))) as here:
         await question(here, "paint it")
