@@ -154,10 +154,10 @@ def _belongs_to(mark: str, base: str) -> bool:
         _is_seen(mark)
         and bool(base)
         and unicodedata.category(base).startswith("L")
-        and _script(mark) == _script(base)
+        and script_of(mark) == script_of(base)
     )
 
 
-def _script(character: str) -> str:
+def script_of(character: str) -> str:
     """Return the first word of a character's name: that of its script, for letters and signs."""
     return unicodedata.name(character, "").partition(" ")[0]

@@ -7,7 +7,6 @@ a phone would hide or move are spelt out (`tools.display`). Two calls never read
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +15,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from tools.base import InvalidArguments, Tool, first_sentence
-from tools.display import shown, visible
+from tools.display import script_of, shown, visible
 
 MAX_QUESTION_BYTES: Final = 32_768
 """About twenty pages."""
@@ -158,12 +157,8 @@ def _line(line: str) -> str:
 def _mixed(written: str) -> Iterator[str]:
     """Yield the words that mix alphabets, such as a Latin word with a Cyrillic a."""
     for word in () if written.isascii() else _WORD.findall(written):
-        if len({_alphabet(letter) for letter in word} & _ALPHABETS) > 1:
+        if len({script_of(letter) for letter in word} & _ALPHABETS) > 1:
             yield word
-
-
-def _alphabet(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _fits(text: str) -> bool:
